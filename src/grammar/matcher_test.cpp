@@ -241,6 +241,35 @@ TEST(Matcher, UnnamedControlTokensNeverCome) {
   }
 }
 
+// A model may have more rows than its tokenizer has tokens: the vocabulary then ends in tokens without text.
+TEST(Matcher, PaddingIsNeverAllowed) {
+  const SmallVocabulary small = json_vocabulary();
+  constexpr std::uint32_t kPadding = 100;
+  const std::size_t tokens = small.tokens.size();
+  std::vector<std::string_view> views(small.tokens.begin(), small.tokens.end());
+  views.resize(tokens + kPadding);
+  const TokenId end = small.end();
+  const auto trie = TokenTrie::build(views, {&end, 1}).value();
+  EXPECT_EQ(trie->mask_words(), (tokens + kPadding + 31) / 32);
+  for (const auto& grammar : sample_grammars()) {
+    std::mt19937 random(3);
+    Matcher matcher = Matcher::create(grammar, trie).value();
+    Matcher without = Matcher::create(grammar, small.trie).value();
+    for (int step = 0; step < 25; ++step) {
+      const std::span<const std::uint32_t> mask = matcher.mask().value();
+      ASSERT_EQ(mask.size(), trie->mask_words());
+      const auto allowed = ids_of(mask, 32 * mask.size());
+      ASSERT_EQ(allowed, ids_of(without.mask().value(), tokens));
+      for (const std::size_t id : {tokens, tokens + kPadding - 1})
+        EXPECT_FALSE(*matcher.allows(TokenId{static_cast<std::uint32_t>(id)}));
+      const TokenId id{*std::next(allowed.begin(), static_cast<std::ptrdiff_t>(random() % allowed.size()))};
+      ASSERT_TRUE(matcher.accept(id) && without.accept(id));
+      EXPECT_FALSE(matcher.accept(TokenId{static_cast<std::uint32_t>(tokens)}));
+      if (id == small.end()) break;
+    }
+  }
+}
+
 TEST(Matcher, RefusesControlTokensThatTheModelLacks) {
   const SmallVocabulary vocabulary = bytes_and({""});
   const auto message_of = [&](std::string_view text) {
