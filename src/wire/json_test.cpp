@@ -58,6 +58,31 @@ TEST(Decode, ReportsOfANodeAreBounded) {
   EXPECT_NE(with([](PoolState& s) { s.gpus[0].vram_total_bytes = 1LL << 60; }), "");
   EXPECT_NE(with([](PoolState& s) { s.workers[0].gpu_id = "0,0"; }), "");
   EXPECT_NE(with([](PoolState& s) { s.workers[0].vram_bytes = 1LL << 60; }), "");
+  const std::string text(1 << 20, 'x');
+  for (std::string WorkerInfo::*field :
+       {&WorkerInfo::worker_id, &WorkerInfo::model_ref, &WorkerInfo::model_digest, &WorkerInfo::gpu_id,
+        &WorkerInfo::uri, &WorkerInfo::started_at, &WorkerInfo::engine_build, &WorkerInfo::numerics,
+        &WorkerInfo::device_class, &WorkerInfo::sampler, &WorkerInfo::kv_dtype}) {
+    EXPECT_NE(with([&](PoolState& s) { s.workers[0].*field = text; }), "");
+    WorkerReady ready{.pool_id = "p", .worker = good.workers[0]};
+    ready.worker.*field = text;
+    EXPECT_FALSE(decode<WorkerReady>(encode(ready)));
+  }
+  EXPECT_NE(with([&](PoolState& s) { s.gpus[0].model = text; }), "");
+  EXPECT_NE(with([&](PoolState& s) { s.gpus[0].device_class = text; }), "");
+  EXPECT_NE(with([&](PoolState& s) { s.gpus[0].memory_architecture = text; }), "");
+  EXPECT_NE(with([&](PoolState& s) { s.gpus[0].compute_capability = text; }), "");
+  EXPECT_NE(with([&](PoolState& s) { s.gpus[0].fault = text; }), "");
+  EXPECT_NE(with([&](PoolState& s) { s.gpus[0].fault_kind = text; }), "");
+  EXPECT_NE(with([&](PoolState& s) { s.gpus[0].throttle_reasons = {text}; }), "");
+  EXPECT_NE(with([&](PoolState& s) { s.gpus[0].workers = {text}; }), "");
+  for (std::string WorkerFailed::*field : {&WorkerFailed::worker_id, &WorkerFailed::pool_id, &WorkerFailed::gpu_id,
+                                           &WorkerFailed::error_code, &WorkerFailed::error_message}) {
+    WorkerFailed failed{.worker_id = "w", .pool_id = "p"};
+    EXPECT_TRUE(decode<WorkerFailed>(encode(failed)));
+    failed.*field = text;
+    EXPECT_FALSE(decode<WorkerFailed>(encode(failed)));
+  }
   EXPECT_NE(with([](PoolState& s) { s.workers[0].vram_bytes_by_device = {1LL << 60}; }), "");
   EXPECT_NE(with([](PoolState& s) { s.gpus.resize(300, s.gpus[0]); }), "");
   EXPECT_NE(with([](PoolState& s) { s.workers.resize(2000, s.workers[0]); }), "");

@@ -6,7 +6,9 @@
 
 namespace llorch::wire {
 
-constexpr double kSlotsMax = 1024;  // of a worker
+constexpr double kSlotsMax = 1024;     // of a worker
+constexpr double kNameMax = 256;       // bytes of an id, a build, a device's name
+constexpr double kSentenceMax = 4096;  // and of a path
 
 template <>
 struct EnumNames<WorkerStatus> {
@@ -33,37 +35,50 @@ struct EnumNames<FailureCategory> {
                  std::pair{FailureCategory::kExplicitStop, std::string_view("explicit_stop")}};
 };
 
+static base::Result<> check_names(const std::vector<std::string>& names, std::string_view field) {
+  for (const std::string& name : names) {
+    if (static_cast<double>(name.size()) <= kNameMax) continue;
+    return field_error(field, "length",
+                       fmt::format("{} holds a text of {} bytes; allowed are {}", field, name.size(), kNameMax));
+  }
+  return {};
+}
+
 template <>
 struct Table<GpuInfo> {
   using S = GpuInfo;
   static Fields fields() {
     return {required("gpu_id", &S::gpu_id, "Without a comma: that makes a mask of several.", {1, 128}),
-            optional("model", &S::model),
-            optional("device_class", &S::device_class),
-            optional("memory_architecture", &S::memory_architecture),
-            optional("compute_capability", &S::compute_capability),
+            optional("model", &S::model, "", {0, kNameMax}),
+            optional("device_class", &S::device_class, "", {0, kNameMax}),
+            optional("memory_architecture", &S::memory_architecture, "", {0, kNameMax}),
+            optional("compute_capability", &S::compute_capability, "", {0, kNameMax}),
             required("vram_total_bytes", &S::vram_total_bytes, "", {0, kReportedBytesMax}),
             required("vram_allocated_bytes", &S::vram_allocated_bytes, "", {0, kReportedBytesMax}),
             required("vram_available_bytes", &S::vram_available_bytes, "", {0, kReportedBytesMax}),
             optional("healthy", &S::healthy),
-            optional("fault", &S::fault, "Why it is not healthy."),
+            optional("fault", &S::fault, "Why it is not healthy.", {0, kSentenceMax}),
             optional("fault_kind", &S::fault_kind,
                      "lost: the driver does not reach it; reset: it needs a reset; ecc: "
                      "its memory had errors that could not be corrected; kernels: this "
-                     "build has none for it."),
+                     "build has none for it.",
+                     {0, kNameMax}),
             optional("temperature_celsius", &S::temperature_celsius),
             optional("utilization_percent", &S::utilization_percent),
             optional("power_milliwatts", &S::power_milliwatts),
             optional("ecc_corrected_errors", &S::ecc_corrected_errors),
             optional("ecc_uncorrected_errors", &S::ecc_uncorrected_errors),
-            optional("throttle_reasons", &S::throttle_reasons, "Why its clocks are lower than they could be."),
+            optional("throttle_reasons", &S::throttle_reasons, "Why its clocks are lower than they could be.", {0, 64}),
             optional("foreign_processes", &S::foreign_processes, "That use it and are no workers of this pool."),
             optional("foreign_bytes", &S::foreign_bytes, "Of its memory that they hold."),
-            optional("workers", &S::workers)};
+            optional("workers", &S::workers, "", {0, 1024})};
   }
   static base::Result<> validate(const S& gpu) {
-    if (gpu.gpu_id.find(',') == std::string::npos) return {};
-    return field_error("gpu_id", "comma", "gpu_id must not contain a comma");
+    if (gpu.gpu_id.find(',') != std::string::npos) {
+      return field_error("gpu_id", "comma", "gpu_id must not contain a comma");
+    }
+    TRY(check_names(gpu.throttle_reasons, "throttle_reasons"));
+    return check_names(gpu.workers, "workers");
   }
 };
 template <>
@@ -80,13 +95,13 @@ template <>
 struct Table<WorkerInfo> {
   using S = WorkerInfo;
   static Fields fields() {
-    return {required("worker_id", &S::worker_id),
-            required("model_ref", &S::model_ref),
-            optional("model_digest", &S::model_digest),
-            required("gpu_id", &S::gpu_id),
+    return {required("worker_id", &S::worker_id, "", {0, kNameMax}),
+            required("model_ref", &S::model_ref, "", {0, kSentenceMax}),
+            optional("model_digest", &S::model_digest, "", {0, kNameMax}),
+            required("gpu_id", &S::gpu_id, "", {1, 128}),
             required("status", &S::status),
             optional("load_percent", &S::load_percent, "While it starts.", {0, 100}),
-            optional("uri", &S::uri),
+            optional("uri", &S::uri, "", {0, kSentenceMax}),
             optional("vram_bytes", &S::vram_bytes, "On all its devices.", {0, kReportedBytesMax}),
             optional("vram_bytes_by_device", &S::vram_bytes_by_device, "Of several devices, in the order of gpu_id.",
                      {0, kMaskDevicesMax}),
@@ -94,15 +109,15 @@ struct Table<WorkerInfo> {
                      "What it is for on each of its devices, in the order of gpu_id; omitted: not told yet.",
                      {0, kMaskDevicesMax}),
             optional("pid", &S::pid),
-            optional("started_at", &S::started_at),
+            optional("started_at", &S::started_at, "", {0, kNameMax}),
             optional("slots_total", &S::slots_total, "", {1, kSlotsMax}),
             optional("context_length", &S::context_length),
             optional("image_tokens_max", &S::image_tokens_max),
-            optional("engine_build", &S::engine_build),
-            optional("numerics", &S::numerics),
-            optional("device_class", &S::device_class),
-            optional("sampler", &S::sampler),
-            optional("kv_dtype", &S::kv_dtype),
+            optional("engine_build", &S::engine_build, "", {0, kNameMax}),
+            optional("numerics", &S::numerics, "", {0, kNameMax}),
+            optional("device_class", &S::device_class, "", {0, kNameMax}),
+            optional("sampler", &S::sampler, "", {0, kNameMax}),
+            optional("kv_dtype", &S::kv_dtype, "", {0, kNameMax}),
             optional("kv_pages_total", &S::kv_pages_total, "", {0}),
             optional("kv_pages_used", &S::kv_pages_used, "", {0}),
             optional("prefix_hit_tokens", &S::prefix_hit_tokens, "Prompt tokens found in the prefix cache.", {0}),
@@ -230,9 +245,9 @@ struct Table<ReadyCallback> {
         required("worker_id", &S::worker_id),
         required("spawn_token", &S::spawn_token),
         required("model_ref", &S::model_ref),
-        optional("model_digest", &S::model_digest),
+        optional("model_digest", &S::model_digest, "", {0, kNameMax}),
         optional("model_stamp", &S::model_stamp, "Of the files that the digest is of; omitted: the pool hashes them."),
-        required("uri", &S::uri),
+        required("uri", &S::uri, "", {0, kSentenceMax}),
         required("vram_bytes", &S::vram_bytes, "On all its devices.", {0}),
         optional("memory_bytes", &S::memory_bytes, "", {0}),
         optional("vram_bytes_by_device", &S::vram_bytes_by_device, "Of several devices, by rank.",
@@ -245,11 +260,11 @@ struct Table<ReadyCallback> {
         optional("slots_total", &S::slots_total, "", {1, kSlotsMax}),
         optional("context_length", &S::context_length),
         optional("image_tokens_max", &S::image_tokens_max),
-        optional("engine_build", &S::engine_build),
-        optional("numerics", &S::numerics),
-        optional("device_class", &S::device_class),
-        optional("sampler", &S::sampler),
-        optional("kv_dtype", &S::kv_dtype)};
+        optional("engine_build", &S::engine_build, "", {0, kNameMax}),
+        optional("numerics", &S::numerics, "", {0, kNameMax}),
+        optional("device_class", &S::device_class, "", {0, kNameMax}),
+        optional("sampler", &S::sampler, "", {0, kNameMax}),
+        optional("kv_dtype", &S::kv_dtype, "", {0, kNameMax})};
   }
 };
 template <>
@@ -273,13 +288,13 @@ template <>
 struct Table<WorkerFailed> {
   using S = WorkerFailed;
   static Fields fields() {
-    return {required("worker_id", &S::worker_id),
-            required("pool_id", &S::pool_id),
-            optional("gpu_id", &S::gpu_id),
+    return {required("worker_id", &S::worker_id, "", {0, kNameMax}),
+            required("pool_id", &S::pool_id, "", {0, kNameMax}),
+            optional("gpu_id", &S::gpu_id, "", {0, kNameMax}),
             required("exit_code", &S::exit_code),
             optional("category", &S::category),
-            optional("error_code", &S::error_code),
-            optional("error_message", &S::error_message),
+            optional("error_code", &S::error_code, "", {0, kNameMax}),
+            optional("error_message", &S::error_message, "", {0, kSentenceMax}),
             optional("vram_released_bytes", &S::vram_released_bytes),
             optional("uptime_seconds", &S::uptime_seconds)};
   }

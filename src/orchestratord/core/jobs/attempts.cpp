@@ -169,7 +169,16 @@ void Attempts::completed(Job& job, const Execution& x, wire::EndEvent end) {
 // A run of one token says nothing about the speed of the next ones.
 void Attempts::measure(Model& m, const Worker& worker, const wire::EndEvent& end) {
   if (end.tokens_out < 2) return;
-  Performance& p = m.performance[{worker.pool_id, worker.info.gpu_id}];
+  const auto is_place = [&](const base::PoolId& pool_id, const std::string& mask) {
+    const pools::Pool* pool = registry_.find_pool(pool_id);
+    return pool && (pool->devices.contains(mask) || pool->mask_versions.contains(mask));
+  };
+  const std::pair place(worker.pool_id, worker.info.gpu_id);
+  if (!is_place(place.first, place.second)) return;
+  if (!m.performance.contains(place)) {
+    std::erase_if(m.performance, [&](const auto& item) { return !is_place(item.first.first, item.first.second); });
+  }
+  Performance& p = m.performance[place];
   p.first_token_ms.add(std::min(end.first_token_ms, kTokenMsMax));
   const auto us_per_token = end.decode_time_ms / static_cast<double>(end.tokens_out - 1) * 1000;
   p.us_per_token.add(static_cast<std::int64_t>(std::min(us_per_token, kTokenMsMax * 1000.0)));

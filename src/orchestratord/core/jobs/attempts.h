@@ -88,7 +88,7 @@ class Attempts : Handler {
   void touch_groups_of(const Execution& execution);
   std::optional<double> ms_per_token(const Job& job, const Execution& execution);
   void publish_metrics(const Job& job, const Execution& execution);
-  static void measure(Model& m, const Worker& worker, const wire::EndEvent& end);
+  void measure(Model& m, const Worker& worker, const wire::EndEvent& end);
   void completed(Job& job, const Execution& execution, wire::EndEvent end);
   void attempt_failed(Job& job, base::Error error);
   std::optional<TimedOut> limit_passed(const Job& job, const Execution& execution) const;

@@ -17,6 +17,9 @@ namespace {
 constexpr int kAbsentReportsMax = 2;
 // Reports are late by seconds; a pool restarts that often only when something is badly wrong.
 constexpr std::size_t kOldBootsMax = 8;
+// As in a report: what a pool says between two reports adds no more.
+constexpr std::size_t kWorkersMax = 1024;
+constexpr std::size_t kMaskVersionsMax = 1024;
 
 // Busy is ready without a free slot; the registry counts slots itself.
 WorkerStatus normal(WorkerStatus status) { return status == WorkerStatus::kBusy ? WorkerStatus::kReady : status; }
@@ -42,6 +45,11 @@ bool numbered_before(const std::string* a, const std::string* b) {
 }
 
 constexpr std::string_view kCpuDevice = "cpu";
+
+bool has_devices(const Pool& pool, const std::string& mask) {
+  const auto gpu_ids = wire::devices_of(mask);
+  return std::ranges::all_of(gpu_ids, [&](const auto& gpu_id) { return pool.devices.contains(gpu_id); });
+}
 
 bool names(const wire::PoolState& state, const base::WorkerId& id) {
   return std::ranges::any_of(state.workers, [&](const auto& info) { return info.worker_id == id.value; });
@@ -339,6 +347,7 @@ void PoolRegistry::merge_workers(Pool& pool, const wire::PoolState& state, base:
       }
     }
   }
+  std::erase_if(pool.mask_versions, [&](const auto& item) { return !has_devices(pool, item.first); });
   for (auto& [id, w] : pool.workers) {
     w.reported_bytes = 0;
     index(w);
@@ -414,7 +423,9 @@ void PoolRegistry::note_version(Worker& worker) {
   index(worker);
   Pool& pool = pools_.at(worker.pool_id);
   if (worker.devices.size() > 1) {
-    pool.mask_versions[worker.info.gpu_id] = {worker.version, worker.info.device_class};
+    const std::string& mask = worker.info.gpu_id;
+    const bool has_room = pool.mask_versions.size() < kMaskVersionsMax || pool.mask_versions.contains(mask);
+    if (has_room && has_devices(pool, mask)) pool.mask_versions[mask] = {worker.version, worker.info.device_class};
   } else if (const auto it = pool.devices.find(worker.info.gpu_id); it != pool.devices.end()) {
     it->second.version = worker.version;
     it->second.version_class = worker.info.device_class;
@@ -439,6 +450,7 @@ Changes PoolRegistry::worker_ready(const wire::WorkerReady& ready, base::Time no
   info.status = WorkerStatus::kReady;
   const base::WorkerId id(info.worker_id);
   const Worker* known = find_worker(id);
+  if (!known && pool->workers.size() + pool->gone.size() >= kWorkersMax) return changes;  // the next report names it
   const bool listed = known && known->listed;
   const std::int64_t reported_bytes = known ? known->reported_bytes : 0;
   merge_worker(*pool, info, now, changes);
@@ -460,9 +472,7 @@ Worker& PoolRegistry::add_starting(const base::PoolId& pool_id, wire::WorkerInfo
                                    base::Time now) {
   Pool& pool = pools_.at(pool_id);
   const base::WorkerId id(info.worker_id);
-  const auto mask = wire::devices_of(info.gpu_id);
-  const bool all_there = std::ranges::all_of(mask, [&](const auto& gpu_id) { return pool.devices.contains(gpu_id); });
-  ASSERT(all_there && !pool_of_.contains(id), "worker {} gpu {}", id.value, info.gpu_id);
+  ASSERT(has_devices(pool, info.gpu_id) && !pool_of_.contains(id), "worker {} gpu {}", id.value, info.gpu_id);
   Worker& w = pool.workers[id];
   w.take(std::move(info));
   w.info.status = WorkerStatus::kStarting;

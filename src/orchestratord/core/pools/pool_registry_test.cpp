@@ -272,6 +272,50 @@ TEST_F(RegistryTest, ReadyArrivesByCallbackAndAnOlderReportDoesNotTakeItBack) {
 }
 
 // A restarted pool manager has none of its old workers.
+// Between two reports a pool may tell of any number of workers that come and go.
+TEST_F(RegistryTest, WorkersThatNoReportNamesAreBounded) {
+  report();
+  for (int i = 0; i < 3000; ++i) {
+    const auto info = worker("w" + std::to_string(i));
+    registry.worker_ready({.pool_id = "pool-1", .worker = info}, now);
+    if (i % 2 == 0) registry.worker_failed(base::WorkerId(info.worker_id), GoneWhy::kFailed);
+  }
+  const Pool& pool = *registry.find_pool(base::PoolId("pool-1"));
+  EXPECT_EQ(pool.workers.size() + pool.gone.size(), 1024u);
+  registry.worker_ready({.pool_id = "pool-1", .worker = worker("w1")}, now);
+  EXPECT_NE(registry.find_worker(base::WorkerId("w1")), nullptr);
+  report();
+  registry.worker_ready({.pool_id = "pool-1", .worker = worker("w9999")}, now);
+  EXPECT_NE(registry.find_worker(base::WorkerId("w9999")), nullptr);
+}
+
+// Versions are kept of masks that a worker can have there.
+TEST_F(RegistryTest, VersionsOfMasksAreBounded) {
+  state.gpus.clear();
+  for (int i = 0; i < 64; ++i) {
+    state.gpus.push_back({.gpu_id = std::to_string(i), .vram_total_bytes = kGb, .vram_available_bytes = kGb});
+  }
+  const auto told = [&](const std::string& mask) {
+    auto info = worker("w" + mask);
+    info.gpu_id = mask;
+    state.workers = {info};
+    report();
+  };
+  const Pool& pool = (report(), *registry.find_pool(base::PoolId("pool-1")));
+  told("0,x");
+  EXPECT_TRUE(pool.mask_versions.empty()) << "it has no such device";
+  told("0,1");
+  EXPECT_EQ(pool.mask_versions.size(), 1u);
+  for (int i = 0; i < 64 * 64; ++i) {
+    if (i / 64 != i % 64) told(std::to_string(i / 64) + "," + std::to_string(i % 64));
+  }
+  EXPECT_LE(pool.mask_versions.size(), 1024u);
+  state.workers.clear();
+  state.gpus.resize(1);
+  report();
+  EXPECT_TRUE(pool.mask_versions.empty());
+}
+
 TEST_F(RegistryTest, AnotherBootLosesAllWorkers) {
   state.workers = {worker("w1")};
   report();
