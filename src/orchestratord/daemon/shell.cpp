@@ -106,6 +106,7 @@ core::Restored Shell::restore(store::RestoredState state) {
   // Asked for models from the first request on, not only once they have answered for themselves.
   for (auto& [pool_id, endpoint] : state.pool_endpoints) {
     if (!options_.access->is_paired(pool_id)) continue;  // nobody there is ours
+    if (endpoint.empty()) continue;                      // another pool has its address
     options_.access->restore(pool_id, endpoint);
     catalog_.pool_seen(endpoint);
     out.pool_endpoints.push_back(std::move(endpoint));

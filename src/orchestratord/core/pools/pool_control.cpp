@@ -211,6 +211,16 @@ void DesiredStates::let_go(const base::PoolId& id, PoolControl& control) {
   pool_deregistered(id, control);
 }
 
+// What an operator asked of a pool is not for another one to take back: only its address is gone.
+void DesiredStates::pool_replaced(const base::PoolId& id) {
+  const PoolControl* control = find(id);
+  const bool is_kept = control && !control->left && !control->leaving && (control->desired.any() || control->busy());
+  if (!is_kept) return pool_deregistered(id, controls_[id]);
+  emit(RememberPool{id, ""});
+  log(base::LogLevel::kWarn, "pool.replaced", "Another pool has the address of a pool that is out of reach.",
+      {{"pool_id", id}});
+}
+
 void DesiredStates::pool_back(const base::PoolId& id, bool rebooted) {
   const auto control = controls_.find(id);
   if (control == controls_.end()) return;

@@ -118,7 +118,7 @@ class DesiredStates : Handler {
   void deadline_over(const base::PoolId& id);
   // Its pool said something, or another one did from its address.
   void pool_back(const base::PoolId& id, bool rebooted);
-  void pool_replaced(const base::PoolId& id) { pool_deregistered(id, controls_[id]); }
+  void pool_replaced(const base::PoolId& id);
   void note_failure(const base::PoolId& id, const base::Error& error);
 
   // At the end of a pass.

@@ -173,6 +173,34 @@ TEST(Drain, OutlivesOrchestratordAndThePoolButNotItsDeregistration) {
   EXPECT_EQ(d.all<StartWorker>().size(), 1u);
 }
 
+// Another pool may name the address of one that is out of reach: the address is its own then, what was asked of the other stays.
+TEST(Drain, OutlivesThatAnotherPoolNamesItsAddress) {
+  for (const bool drained : {true, false}) {
+    Operated d;
+    d.see(d.pool_state());
+    if (drained) d.drain(0);
+    d.send(PoolUnreachable{"http://pool-1"});
+    auto other = d.pool_state("pool-2");
+    other.endpoint = "http://pool-1";
+    d.see(other);
+    EXPECT_EQ(d.all<ForgetPool>().size(), drained ? 0u : 1u);
+    if (!drained) continue;
+    EXPECT_TRUE(d.desired_states_on_disk[kPool].draining);
+    ASSERT_EQ(d.all<RememberPool>().size(), 2u);
+    EXPECT_EQ(d.all<RememberPool>()[0].pool_id, kPool);
+    EXPECT_EQ(d.all<RememberPool>()[0].endpoint, "") << "it is nowhere";
+    EXPECT_TRUE(d.health().draining);
+    auto back = d.pool_state("pool-1", 1, 80 * kGb);
+    back.endpoint = "http://elsewhere";
+    d.see(back);
+    EXPECT_TRUE(d.health().draining);
+    d.submit("a1");
+    EXPECT_EQ(d.only<StartWorker>().pool_id.value, "pool-2");
+    d.send(PoolDeregistered{{}, kPool});
+    EXPECT_EQ(d.all<ForgetPool>().size(), 1u);
+  }
+}
+
 // A start whose answer was lost may have reached the pool: it is not empty before it was heard of again, and one that comes
 // even later leaves as well.
 TEST(Drain, IsNotOverWhileAStartIsOnItsWay) {
