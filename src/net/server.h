@@ -95,6 +95,8 @@ struct ServerOptions {
   std::int64_t idle_timeout_ms = 75'000;       // between requests of a connection
   // Limit for a finished response of which the client takes no bytes. A stream that goes on is bounded by its writer.
   std::int64_t write_stall_timeout_ms = 30'000;
+  // That limit holds for streams that go on as well: nobody else watches their clients.
+  bool cuts_stalled_streams = false;
   bool begins_traces = false;         // a request without one gets a trace; else it has none
   int send_buffer_bytes = 128 << 10;  // kernel buffer per connection; what bounds 10,000 slow readers
 };

@@ -442,6 +442,22 @@ TEST_F(ServerTest, StalledResponsesEnd) {
   }
 }
 
+TEST_F(ServerTest, StalledStreamsEndWhereNobodyElseWatchesThem) {
+  options.write_stall_timeout_ms = 50;
+  options.cuts_stalled_streams = true;
+  options.send_buffer_bytes = 16 << 10;
+  start();
+  TestSocket socket(server->port(), 4096);
+  socket.send(get("/keep"));
+  const ExchangePtr exchange = wait_kept(0);
+  std::promise<CloseReason> closed;
+  exchange->on_close([&](CloseReason reason) { closed.set_value(reason); });
+  exchange->start_stream(200, {});
+  exchange->write(std::string(8 << 20, 'x'));
+  exchange->on_drain(6 << 20, [&] { ADD_FAILURE() << "nobody reads"; });
+  EXPECT_EQ(closed.get_future().get(), CloseReason::kPeerGone);
+}
+
 TEST_F(ServerTest, PastTheConnectionLimitClientsAreTold) {
   options.connections_max = 2;
   start();

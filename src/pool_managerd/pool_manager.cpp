@@ -169,7 +169,8 @@ PoolManager::Impl::Impl(PoolManagerOptions options, StateLock lock, gpu_inventor
                                            .bind_address = bind.address,
                                            .port = bind.port,
                                            .auth = access_.auth,
-                                           .browsers = {.hosts = {access_.advertised_host}, .cors_origins = {}}}) {
+                                           .browsers = {.hosts = {access_.advertised_host}, .cors_origins = {}},
+                                           .cuts_stalled_streams = true}) {  // of peers, which may never come back
   pulls.clock = &clock_;
   pulls.check = [this](const std::filesystem::path& model) { return catalog_.check(model); };
   pulls.on_published = [this](const std::filesystem::path& model, const std::string& digest) {

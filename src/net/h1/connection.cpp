@@ -356,9 +356,11 @@ void Connection::flush() {
       exchange_->sent(bytes);
     }
   }
-  if (!exchange_->ended()) return;
-  if (!deadline_) set_deadline(host_->options().write_stall_timeout_ms);
-  hold_answer();
+  const bool is_ended = exchange_->ended();
+  if (!deadline_ && (is_ended || host_->options().cuts_stalled_streams)) {
+    set_deadline(host_->options().write_stall_timeout_ms);
+  }
+  if (is_ended) hold_answer();
 }
 
 // The writers of streams bound what waits for a slow client; nobody does that for a whole answer.
