@@ -131,6 +131,7 @@ base::Result<float> read_number(const io::ModelFiles& files, std::string_view na
 struct WeightNames::Census {
   std::set<std::string, std::less<>> known;
   std::vector<std::string> missing;
+  std::vector<std::string> gaps;  // where a stack ends in the files before it does in the configuration
 };
 
 WeightNames::WeightNames(const io::ModelFiles& files, const Family& family)
@@ -220,7 +221,7 @@ void WeightNames::count_op(const LayerOp& op, std::uint16_t layer, const ModelCo
       // The walk is as long as what the files hold, not as what the configuration says.
       if (e > 0 && files_.find_tensor(name) == nullptr) {
         const auto found = find(key);
-        if (found && found->source == &source) census.missing.push_back(name);
+        if (found && found->source == &source) census.gaps.push_back(name);
         break;
       }
       if (source.load == Load::kMxfp4Rows) {
@@ -293,11 +294,11 @@ base::Result<std::vector<std::string>> WeightNames::check(const ModelConfig& con
     std::erase_if(census.missing, [](const std::string& name) { return name.ends_with("lm_head.weight"); });
   if (config.vision.depth != 0) count_tower(*family_.tower, config, census);
   if (predictor != nullptr) predictor->count_predictor(config, census);
-  if (!census.missing.empty()) {
-    return base::fail(base::ErrorCode::kMissingWeight,
-                      fmt::format("{}: {} required tensor(s) are missing: {}", files_.source(), census.missing.size(),
-                                  first_names(census.missing)));
-  }
+  const auto missing = [&](const std::vector<std::string>& names) {
+    return base::fail(base::ErrorCode::kMissingWeight, fmt::format("{}: {} required tensor(s) are missing: {}",
+                                                                   files_.source(), names.size(), first_names(names)));
+  };
+  if (!census.missing.empty()) return missing(census.missing);
   std::vector<std::string> unclaimed;
   std::array<std::size_t, 4> left{};  // by purpose
   for (const io::FileTensor& tensor : files_.tensors()) {
@@ -312,6 +313,7 @@ base::Result<std::vector<std::string>> WeightNames::check(const ModelConfig& con
   if (const std::size_t n = left[static_cast<std::size_t>(Purpose::kTower)]; n != 0)
     notes.push_back(fmt::format("{} tensor(s) of towers for images or sound are not used: a text model", n));
   if (unclaimed.empty()) return notes;
+  if (!census.gaps.empty()) return missing(census.gaps);
   return base::fail(base::ErrorCode::kUnclaimedWeight,
                     fmt::format("{}: architecture {} with {} layers has no use for {} tensor(s): {}", files_.source(),
                                 family_.name, config.layers.size(), unclaimed.size(), first_names(unclaimed)));
