@@ -95,9 +95,13 @@ void CommandRunner::run(core::ForgetSession& command) { context_.store->forget_s
 void CommandRunner::run(core::RememberPool& command) {
   const auto old = context_.pools->endpoint_of(command.pool_id);
   if (old && *old != command.endpoint) context_.catalog->pool_lost(*old);
-  context_.pools->remember(command.pool_id, command.endpoint);
-  // Of a pool that has not announced it with its present credential, the next process would send that one's token there.
-  if (context_.pools->endpoint_of(command.pool_id) != command.endpoint) return;
+  if (command.endpoint.empty()) {  // another pool has its address
+    context_.pools->forget(command.pool_id);
+  } else {
+    context_.pools->remember(command.pool_id, command.endpoint);
+    // Of a pool that has not announced it with its present credential, the next process would send that one's token there.
+    if (context_.pools->endpoint_of(command.pool_id) != command.endpoint) return;
+  }
   context_.store->remember_pool({command.pool_id, command.endpoint});
 }
 

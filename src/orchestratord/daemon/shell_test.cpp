@@ -130,6 +130,15 @@ TEST_F(ShellTest, AnEndpointIsKnownToTheNextProcess) {
   EXPECT_EQ(restart(), std::vector{kEndpoint}) << "nothing announced it to that process";
 }
 
+TEST_F(ShellTest, AnEndpointThatAnotherPoolTookIsNotKnownToTheNextProcess) {
+  pair();
+  announce();
+  shell_->execute(core::RememberPool{kPool, kEndpoint});
+  shell_->execute(core::RememberPool{kPool, ""});
+  EXPECT_EQ(access_->endpoint_of(kPool), std::nullopt);
+  EXPECT_TRUE(restart().empty());
+}
+
 // A node that holds its answer until its pool is paired anew does not have the next process send it the new token.
 TEST_F(ShellTest, AnAnswerToTheLastCredentialSaysNothing) {
   pair();
