@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <string_view>
@@ -277,24 +278,52 @@ auto roles(auto& tokens) {
 
 }  // namespace
 
-base::Result<> check_rows(const TokenizerData& data, std::int64_t rows) {
-  const auto tokens = static_cast<std::int64_t>(data.tokens.size());
-  if (tokens <= rows) return {};
-  return base::fail(
-      base::ErrorCode::kModelIncompatible,
-      fmt::format("the tokenizer has {} tokens and the model rows for {}: these files are not of one model, "
-                  "or tokens were added without rows",
-                  tokens, rows));
+namespace {
+
+// Of the tokens behind the first `rows`, those that text or an end may be made of; nothing: the tokenizer does without all of them.
+std::optional<TokenId> first_needed(const TokenizerData& data, std::size_t rows) {
+  const auto is_behind = [rows](TokenId id) { return index(id) >= rows; };
+  for (std::size_t id = rows; id < data.tokens.size(); ++id) {
+    const TokenKind kind = data.kinds.empty() ? TokenKind::kNormal : data.kinds[id];
+    if (kind != TokenKind::kControl && kind != TokenKind::kUserDefined && kind != TokenKind::kUnused)
+      return TokenId{static_cast<std::uint32_t>(id)};
+  }
+  const InfillTokens& infill = data.infill;
+  for (const auto& role : {data.bos, data.eos, data.eot, data.eom, data.unknown, infill.prefix, infill.suffix,
+                           infill.middle, infill.pad, infill.repository, infill.separator}) {
+    if (role && is_behind(*role)) return role;
+  }
+  static const std::vector<TokenId> kNone;
+  for (const auto* ids : {&data.json.prefix, &data.json.suffix, data.json.pair ? &data.json.pair->between : &kNone}) {
+    if (const auto found = std::ranges::find_if(*ids, is_behind); found != ids->end()) return *found;
+  }
+  for (const MergeIds& merge : data.json.merges) {
+    for (const TokenId id : {merge.left, merge.right}) {
+      if (is_behind(id)) return id;
+    }
+  }
+  return std::nullopt;
 }
 
-base::Result<> pad_to_rows(TokenizerData& data, std::size_t rows) {
-  TRY(check_rows(data, static_cast<std::int64_t>(rows)));
+}  // namespace
+
+base::Result<> fit_to_rows(TokenizerData& data, std::int64_t rows) {
   const std::size_t tokens = data.tokens.size();
-  if (tokens == rows) return {};
+  const auto count = static_cast<std::size_t>(rows);
+  if (count == tokens) return {};
+  const auto needed = count < tokens ? first_needed(data, count) : std::nullopt;
+  if (rows <= 0 || count > TokenizerLimits::kTokensMax || needed) {
+    return base::fail(base::ErrorCode::kModelIncompatible,
+                      fmt::format("the tokenizer has {} tokens and the model rows for {}: these files are not of one "
+                                  "model, or tokens were added without rows",
+                                  tokens, rows));
+  }
   if (data.kinds.empty()) data.kinds.assign(tokens, TokenKind::kNormal);
-  data.tokens.resize(rows);
-  data.kinds.resize(rows, TokenKind::kUnused);
-  if (!data.scores.empty()) data.scores.resize(rows, 0);
+  data.tokens.resize(count);
+  data.kinds.resize(count, TokenKind::kUnused);
+  if (!data.scores.empty()) data.scores.resize(count, 0);
+  std::erase_if(data.json.added, [count](const AddedTokenRule& rule) { return index(rule.id) >= count; });
+  std::erase_if(data.more_end_of_generation, [count](TokenId id) { return index(id) >= count; });
   return {};
 }
 

@@ -95,11 +95,10 @@ struct TokenizerData {
   bool operator==(const TokenizerData&) const = default;
 };
 
-// Errors: MODEL_INCOMPATIBLE, a token has no row in the model's table.
-base::Result<> check_rows(const TokenizerData& data, std::int64_t rows);
-// A model's table of tokens may have more rows than its tokenizer has tokens: the rows behind them become unused tokens that nothing
-// spells, so that one number counts both. Errors: those of check_rows.
-base::Result<> pad_to_rows(TokenizerData& data, std::size_t rows);
+// Gives the tokenizer a token for each row of the model's table and no other, so that one number counts both. Rows behind the last
+// token become unused tokens, which nothing spells. Tokens behind the last row go where they are markers that this model lacks, as a
+// text model of a family has one for images; nothing spells them then. Errors: MODEL_INCOMPATIBLE, the tokenizer needs such a token.
+base::Result<> fit_to_rows(TokenizerData& data, std::int64_t rows);
 
 // Bounds of both directions. Largest public vocabulary: 262,144 tokens, 580,604 merges; longest token: 1 KiB.
 struct TokenizerLimits {

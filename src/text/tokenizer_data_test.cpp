@@ -101,9 +101,9 @@ TEST(TokenizerBlob, CountsBeyondTheBlobAreRefusedBeforeAnythingIsReserved) {
 TEST(TokenizerRows, WhatHasNoTokenIsUnusedAndChangesNoText) {
   for (TokenizerData data : {byte_bpe_data({{"a", "b"}}), spm_data({"a", "ab"})}) {
     const Tokenizer as_told = Tokenizer::create(data).value();
-    const auto rows = static_cast<std::uint32_t>(data.tokens.size() + 40);
+    const std::uint32_t rows = static_cast<std::uint32_t>(data.tokens.size()) + 40;
     if (data.model == "gpt2") data.kinds.clear();  // all normal
-    ASSERT_TRUE(pad_to_rows(data, rows));
+    ASSERT_TRUE(fit_to_rows(data, rows));
     EXPECT_EQ(data.kinds.at(97), data.model == "gpt2" ? TokenKind::kNormal : TokenKind::kByte);
     EXPECT_EQ(data.kinds.back(), TokenKind::kUnused);
     const Tokenizer padded = Tokenizer::create(data).value();
@@ -113,7 +113,7 @@ TEST(TokenizerRows, WhatHasNoTokenIsUnusedAndChangesNoText) {
       EXPECT_EQ(padded.encode(text).value(), as_told.encode(text).value()) << text;
     }
     const TokenizerData before = data;
-    ASSERT_TRUE(pad_to_rows(data, rows));
+    ASSERT_TRUE(fit_to_rows(data, rows));
     EXPECT_EQ(data, before);
   }
 }
@@ -121,14 +121,55 @@ TEST(TokenizerRows, WhatHasNoTokenIsUnusedAndChangesNoText) {
 TEST(TokenizerRows, ScoresGoAlong) {
   TokenizerData data = full_data();
   data.scores.assign(data.tokens.size(), 1);
-  ASSERT_TRUE(pad_to_rows(data, data.tokens.size() + 2));
+  ASSERT_TRUE(fit_to_rows(data, static_cast<std::int64_t>(data.tokens.size()) + 2));
   EXPECT_EQ(data.scores.size(), data.tokens.size());
   EXPECT_EQ(data.scores.size(), data.kinds.size());
 }
 
-TEST(TokenizerRows, ATokenWithoutARowIsRefused) {
-  TokenizerData data = full_data();
-  EXPECT_EQ(pad_to_rows(data, data.tokens.size() - 1).error().code, base::ErrorCode::kModelIncompatible);
+// The tokenizer of a family has markers that its text models have no rows for.
+TEST(TokenizerRows, AMarkerWithoutARowIsNoToken) {
+  TokenizerData data = byte_bpe_data({{"a", "b"}}, {{"<end>", TokenKind::kControl}, {"<image>", TokenKind::kControl}});
+  const auto rows = static_cast<std::int64_t>(data.tokens.size()) - 1;
+  data.eos = TokenId{static_cast<std::uint32_t>(rows - 1)};
+  data.more_end_of_generation = {TokenId{static_cast<std::uint32_t>(rows)}};
+  data.json.added = {{.id = *data.eos}, {.id = TokenId{static_cast<std::uint32_t>(rows)}}};
+  const Tokenizer whole = Tokenizer::create(data).value();
+  ASSERT_TRUE(fit_to_rows(data, rows));
+  EXPECT_EQ(data.kinds.size(), data.tokens.size());
+  EXPECT_EQ(data.json.added.size(), 1U);
+  EXPECT_TRUE(data.more_end_of_generation.empty());
+  const Tokenizer fitted = Tokenizer::create(data).value();
+  EXPECT_EQ(fitted.facts().vocab_size, static_cast<std::size_t>(rows));
+  EXPECT_EQ(fitted.encode("abc").value(), whole.encode("abc").value());
+  for (const TokenId id : fitted.encode("a<image>b", {.parse_special = true}).value()) {
+    EXPECT_LT(base::index(id), static_cast<std::uint32_t>(rows));
+  }
+}
+
+TEST(TokenizerRows, ATokenThatIsNeededAndHasNoRowIsRefused) {
+  const auto code = [](TokenizerData data, std::int64_t rows) { return fit_to_rows(data, rows).error().code; };
+  const TokenizerData normal = byte_bpe_data({{"a", "b"}});
+  const auto rows = static_cast<std::int64_t>(normal.tokens.size()) - 1;
+  EXPECT_EQ(code(normal, rows), base::ErrorCode::kModelIncompatible);
+  TokenizerData marker = byte_bpe_data({}, {{"<end>", TokenKind::kControl}});
+  const TokenId last{static_cast<std::uint32_t>(marker.tokens.size() - 1)};
+  const auto fewer = static_cast<std::int64_t>(marker.tokens.size()) - 1;
+  const auto with = [&](auto change) {
+    TokenizerData data = marker;
+    change(data);
+    return data;
+  };
+  EXPECT_EQ(code(with([&](TokenizerData& d) { d.eos = last; }), fewer), base::ErrorCode::kModelIncompatible);
+  EXPECT_EQ(code(with([&](TokenizerData& d) { d.infill.middle = last; }), fewer), base::ErrorCode::kModelIncompatible);
+  EXPECT_EQ(code(with([&](TokenizerData& d) { d.json.prefix = {last}; }), fewer), base::ErrorCode::kModelIncompatible);
+  EXPECT_EQ(code(with([&](TokenizerData& d) {
+                   d.json.merges = {{TokenId{1}, last}};
+                 }),
+                 fewer),
+            base::ErrorCode::kModelIncompatible);
+  for (const std::int64_t impossible : {std::int64_t{0}, std::int64_t{-1}, std::int64_t{1} << 40}) {
+    EXPECT_EQ(code(normal, impossible), base::ErrorCode::kModelIncompatible) << impossible;
+  }
 }
 
 TEST(TokenizerBlob, DamagedBytesNeverCrashAndStayCanonical) {

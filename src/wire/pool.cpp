@@ -49,7 +49,7 @@ struct Table<GpuInfo> {
   using S = GpuInfo;
   static Fields fields() {
     return {required("gpu_id", &S::gpu_id, "Without a comma: that makes a mask of several.", {1, 128}),
-            optional("model", &S::model, "", {0, kNameMax}),
+            optional("model", &S::model, "Of an engine of another system: what it is and where.", {0, kSentenceMax}),
             optional("device_class", &S::device_class, "", {0, kNameMax}),
             optional("memory_architecture", &S::memory_architecture, "", {0, kNameMax}),
             optional("compute_capability", &S::compute_capability, "", {0, kNameMax}),

@@ -224,7 +224,7 @@ base::Result<Loaded> load(const Options& o, net::Client& client) {
   loaded.engine = TRY(engine::inference::Engine::load(o.model, options, loaded.devices.of_engine(), report));
   for (const auto& record : loaded.engine->facts().oom) KvLog::log_oom(record);
   auto tokenizer = TRY(engine::io::tokenizer_json::read_tokenizer(o.model));
-  TRY(text::pad_to_rows(tokenizer, loaded.engine->facts().vocab));
+  TRY(text::fit_to_rows(tokenizer, loaded.engine->facts().vocab));
   const std::uint32_t tokens_count = tokens_used(tokenizer);
   loaded.tokenizer = TRY(text::Tokenizer::create(std::move(tokenizer)));
   loaded.draft = TRY(load_draft(o, loaded, tokens_count));

@@ -101,6 +101,9 @@ bool DraftModel::propose(std::span<Request> requests) {
     if (slot_of(request.id) == nullptr) continue;
     const std::uint32_t slot = slots_.at(request.id);
     const std::size_t behind = go_back(slot, request.tokens);
+    // Its table may be smaller: what is behind it is no token of the draft model, and its step is one for everybody.
+    const auto is_foreign = [&](TokenId token) { return base::index(token) >= engine_.facts().vocab; };
+    if (std::ranges::any_of(request.tokens.last(behind), is_foreign)) continue;
     steady = steady && behind <= kBehindSteady;
     if (behind > behind_max_ && !catch_up(slot, request.tokens)) continue;
     turns_.push_back({.request = &request, .slot = slot, .last = {}});

@@ -91,7 +91,11 @@ base::Result<> BatchRunner::create(const BatchForm& form, const std::string& id,
                                   .created_unix_ms = now_ms,
                                   .expires_unix_ms = expires_ms,
                                   .body = json::serialize(facts)}));
-  if (!expires_ms) unfinished().emplace(id, Unfinished{caller->account, form.blobs_of(id, facts).input});
+  if (!expires_ms) {
+    const base::Time now = context_.clock->now();
+    const std::int64_t left_ms = number_of(facts, "expires_at") * 1000 - now.unix_ms;
+    unfinished().emplace(id, Unfinished{caller->account, form.blobs_of(id, facts).input, now.mono_ms + left_ms});
+  }
   // Whoever made it answers its client first.
   context_.files->post([this, tenant_id = caller->account] { schedule(tenant_id); });
   return {};
@@ -280,9 +284,16 @@ base::Result<std::optional<BatchRunner::Request>> BatchRunner::next_request(cons
   }
 }
 
+bool BatchRunner::is_too_late(const Active& batch) const {
+  const auto found = unfinished().find(batch.id);
+  if (found != unfinished().end() && found->second.due_mono_ms) {
+    return context_.clock->now().mono_ms >= *found->second.due_mono_ms;
+  }
+  return context_.blobs->unix_ms() / 1000 >= number_of(batch.facts, "expires_at");
+}
+
 bool BatchRunner::ends(const Active& batch) const {
-  return batch.losses.results || status_of(batch.facts) == "cancelling" ||
-         context_.blobs->unix_ms() / 1000 >= number_of(batch.facts, "expires_at");
+  return batch.losses.results || status_of(batch.facts) == "cancelling" || is_too_late(batch);
 }
 
 void BatchRunner::run(const ActivePtr& batch, const RequestPtr& request) {
@@ -395,6 +406,7 @@ void BatchRunner::finish(const ActivePtr& batch) {
     return result || note_loss(*batch, &BatchLosses::results, result.error());
   };
   bool written = all || batch->losses.results || settled(list_unanswered(*batch));
+  const bool lost_before = batch->losses.results;  // and answered since, if all are
   if (written) {
     written = settled(
         batch->form->reveal(batch->id, batch->facts, now.unix_ms + context_.config->orchestratord.files.retention_ms));
@@ -403,8 +415,9 @@ void BatchRunner::finish(const ActivePtr& batch) {
     json::object before = batch->facts;
     if (!cancelled) batch->facts["finalizing_at"] = now.unix_ms / 1000;
     const bool is_lost = batch->losses.input || batch->losses.results;
-    if (!all && is_lost) batch->form->tell(batch->losses, batch->facts);
-    const char* status = cancelled ? "cancelled" : all ? "completed" : is_lost ? "failed" : "expired";
+    const bool is_whole = all && (lost_before || !batch->losses.results);
+    if (!is_whole && is_lost) batch->form->tell(batch->losses, batch->facts);
+    const char* status = cancelled ? "cancelled" : is_whole ? "completed" : is_lost ? "failed" : "expired";
     set_status(batch->facts, status, now.unix_ms / 1000);
     written = set_facts(*batch).has_value();
     if (!written) batch->facts = std::move(before);

@@ -76,6 +76,8 @@ class BatchRunner {
   struct Unfinished {
     std::string account;
     std::string input;  // a blob
+    std::optional<std::int64_t>
+        due_mono_ms{};  // of one that this process made; else its facts and the settled clock say when
   };
 
   // By their ids.
@@ -100,6 +102,7 @@ class BatchRunner {
   void keep(const ActivePtr& batch, const RequestPtr& request, const net::Response& answer);
   // It was cancelled, its time is over, or results of it are lost: what has no answer yet gets none.
   bool ends(const Active& batch) const;
+  bool is_too_late(const Active& batch) const;
   void end_jobs(const Active& batch);
   base::Result<> list_unanswered(Active& batch) const;
   void finish(const ActivePtr& batch);

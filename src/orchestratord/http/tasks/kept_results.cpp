@@ -74,10 +74,9 @@ void KeptResults::submit_again(Submission submission, Submitter::Done done) {
 
 void KeptResults::run(const OpenPtr& open) {
   const auto admitted = [this, open](const wire::SubmitReply& first, Admission now) {
-    // Where the job runs under another name, the result is found under its own all the same.
+    // Where the job runs under another name, the result is found under its own all the same; its events are those of the job that runs.
     now.reply.job_id = first.job_id;
     now.reply.task_id = first.task_id;
-    now.reply.events_url = first.events_url;
     answer_created(open, std::move(now));
   };
   run_deferred(context_, submitter_, open->job,

@@ -478,7 +478,7 @@ std::size_t BlobStore::expire(const std::function<bool(const Blob&)>& in_use) {
   std::vector<std::string> expired;
   for (const auto& [id, entry] : entries_) {
     const auto& at = entry.blob.facts.expires_unix_ms;
-    const bool over = (entry.due_mono_ms && *entry.due_mono_ms <= now_mono_ms) || (at && *at <= now_unix_ms);
+    const bool over = entry.due_mono_ms ? *entry.due_mono_ms <= now_mono_ms : at && *at <= now_unix_ms;
     if (entry.erased || (over && !(in_use && in_use(entry.blob)))) expired.push_back(id);
   }
   return static_cast<std::size_t>(

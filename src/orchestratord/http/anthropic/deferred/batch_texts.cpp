@@ -54,9 +54,9 @@ std::string counts_text(const json::object& facts) {
   }
   const std::int64_t succeeded = deferred::count_of(facts, "completed"), errored = deferred::count_of(facts, "failed");
   const std::int64_t others = total - succeeded - errored;
-  const bool cancelled = status == "cancelled";
-  return fmt::format(R"({{"processing":0,"succeeded":{},"errored":{},"canceled":{},"expired":{}}})", succeeded, errored,
-                     cancelled ? others : 0, cancelled ? 0 : others);
+  const auto of = [&](std::string_view end) { return status == end ? others : 0; };
+  return fmt::format(R"({{"processing":0,"succeeded":{},"errored":{},"canceled":{},"expired":{}}})", succeeded,
+                     errored + of("failed"), of("cancelled"), of("expired"));
 }
 
 }  // namespace
