@@ -141,7 +141,8 @@ TEST(TokenizerRows, AMarkerWithoutARowIsNoToken) {
   const Tokenizer fitted = Tokenizer::create(data).value();
   EXPECT_EQ(fitted.facts().vocab_size, static_cast<std::size_t>(rows));
   EXPECT_EQ(fitted.encode("abc").value(), whole.encode("abc").value());
-  for (const TokenId id : fitted.encode("a<image>b", {.parse_special = true}).value()) {
+  const std::vector<TokenId> ids = fitted.encode("a<image>b", {.parse_special = true}).value();
+  for (const TokenId id : ids) {
     EXPECT_LT(base::index(id), static_cast<std::uint32_t>(rows));
   }
 }

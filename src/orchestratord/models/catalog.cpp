@@ -34,10 +34,10 @@ base::Result<std::string> body_of(base::Result<net::Response> response) {
 
 base::Result<std::shared_ptr<const ModelText>> text_of(const std::string& blob, const wire::ModelFacts& facts) {
   auto data = TRY(text::parse_tokenizer_data(std::as_bytes(std::span(blob))));
-  const std::size_t tokens = data.tokens.size();
+  const std::size_t sent = data.tokens.size();
   if (facts.vocab_size != 0) TRY(text::fit_to_rows(data, facts.vocab_size));
   // In memory a token that fills the table is no less than one that the pool sent.
-  const std::size_t filled = data.tokens.size() - std::min(tokens, data.tokens.size());
+  const std::size_t filled = data.tokens.size() - std::min(sent, data.tokens.size());
   text::Chat chat(data);
   ControlTokens tokens = control_tokens(data);
   ChatFormat format = ChatFormat::of(data.chat_template, tokens);
