@@ -81,6 +81,24 @@ TEST(BatchSpeculation, WrongProposalsLeaveNothing) {
   EXPECT_EQ(wrong.removed, std::vector<SequenceId>{kOne});
 }
 
+// A larger model may draw a row that the draft's table lacks: who has it is proposed nothing, and the others are.
+TEST(DraftModel, ATokenThatItDoesNotHaveStopsNobodyElse) {
+  Loaded loaded({.slots = 2, .prefill_chunk = 64});
+  const std::uint32_t vocab = loaded.engine->facts().vocab;
+  DraftModel draft(*loaded.engine, vocab,
+                   [](SequenceId, std::span<const TokenId>, std::span<const float>) { return TokenId{1}; });
+  const auto known = many(8);
+  auto foreign = known;
+  foreign.push_back(TokenId{vocab});
+  std::vector<TokenId> proposals(4);
+  std::array<ProposalSource::Request, 2> requests{
+      {{.id = kOne, .slot = 0, .tokens = foreign, .proposals = std::span(proposals).first(2)},
+       {.id = SequenceId{2}, .slot = 1, .tokens = known, .proposals = std::span(proposals).last(2)}}};
+  draft.propose(requests);
+  EXPECT_EQ(requests[0].count, 0U);
+  EXPECT_EQ(requests[1].count, 2U);
+}
+
 // A step in which the draft computes what it is behind says nothing about what proposals cost.
 TEST(DraftModel, SaysWhetherItHadToCatchUp) {
   Loaded loaded({.slots = 1, .prefill_chunk = 64});
