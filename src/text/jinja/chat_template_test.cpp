@@ -161,6 +161,22 @@ TEST(ChatTemplate, StopsAtItsLimits) {
   refused("{{ range(1000000000)|list }}", {.steps_max = 100'000}, "steps");
 }
 
+TEST(ChatTemplate, PrintsAContainerThatPrintingChanges) {
+  // To print a loop with a test is to run the test to the loop's end, and the test makes the container move.
+  const std::string list =
+      "{% set ns = namespace(a=[]) %}{% for x in range(9) if ns.a.extend(range(4000)) or true %}"
+      "{% set _ = ns.a.insert(0, loop) %}{{ ns.a }}{% break %}{% endfor %}";
+  const std::string listed = text_of(list);
+  EXPECT_TRUE(listed.starts_with("[<LoopContext 1/9>, 0, 1, 2, ")) << listed.substr(0, 200);
+  EXPECT_TRUE(listed.ends_with(", 3998, 3999]")) << listed.size();
+  const std::string dict =
+      "{% set ns = namespace(d={}) %}{% for x in range(99) if ns.d.update({x: x}) or true %}"
+      "{% set _ = ns.d.clear() %}{% set _ = ns.d.update({loop: loop}) %}{{ ns.d }}{% break %}{% endfor %}";
+  const std::string keyed = text_of(dict);
+  EXPECT_TRUE(keyed.starts_with("{<LoopContext 1/99>: <LoopContext 1/99>, 1: 1, ")) << keyed.substr(0, 200);
+  EXPECT_TRUE(keyed.ends_with(", 98: 98}")) << keyed.size();
+}
+
 TEST(ChatTemplate, RefusesWhatIsNoTemplate) {
   const auto code_of = [](const std::string& source) {
     const auto parsed = ChatTemplate::parse(source);

@@ -37,10 +37,12 @@ base::Result<> print_text_repr(Runtime& run, const Text& text, TextBuilder& out)
   return {};
 }
 
+// The elements are copied: a loop runs the template to know its length, and the template may change the container.
 base::Result<> print_items(Runtime& run, const std::vector<Value>& items, Origin origin, TextBuilder& out) {
   for (std::size_t i = 0; i < items.size(); ++i) {
     if (i > 0) out.append(", ", origin);
-    TRY(print_repr(run, items[i], out));
+    const Value item = items[i];
+    TRY(print_repr(run, item, out));
   }
   return {};
 }
@@ -49,9 +51,10 @@ base::Result<> print_dict(Runtime& run, const Dict& dict, Origin origin, TextBui
   out.append("{", origin);
   for (std::size_t i = 0; i < dict.entries.size(); ++i) {
     if (i > 0) out.append(", ", origin);
-    TRY(print_repr(run, dict.entries[i].key, out));
+    const Dict::Entry entry = dict.entries[i];
+    TRY(print_repr(run, entry.key, out));
     out.append(": ", origin);
-    TRY(print_repr(run, dict.entries[i].value, out));
+    TRY(print_repr(run, entry.value, out));
   }
   out.append("}", origin);
   return {};
@@ -235,8 +238,9 @@ base::Result<> print_repr(Runtime& run, const Value& value, TextBuilder& out) {
       return {};
     }
     case Kind::kLoop: {
+      const Loop& loop = value.loop();
       const auto length = TRY(run.own_attribute(value, "length"));
-      out.append(fmt::format("<LoopContext {}/{}>", value.loop().index0 + 1, length->as_int()), origin);
+      out.append(fmt::format("<LoopContext {}/{}>", loop.index0 + 1, length->as_int()), origin);
       return {};
     }
     default: return base::fail(run.error(fmt::format("{} has no text", type_name(value))));
