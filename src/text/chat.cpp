@@ -6,6 +6,8 @@
 #include <boost/json.hpp>
 #include <utility>
 
+#include "base/utf8.h"
+
 namespace llorch::text {
 namespace {
 
@@ -22,7 +24,8 @@ base::Error refused(std::string_view field, std::string_view reason, std::string
 
 std::optional<std::string> spelling(const TokenizerData& data, const std::optional<TokenId>& id) {
   if (!id || index(*id) >= data.tokens.size()) return std::nullopt;
-  return data.tokens[index(*id)];
+  const std::string& token = data.tokens[index(*id)];
+  return base::is_valid_utf8(token) ? std::optional(token) : std::nullopt;  // templates work on text alone
 }
 
 base::Result<json::value> parsed(std::string_view field, const std::string& text, json::kind wanted) {

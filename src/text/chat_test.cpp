@@ -61,6 +61,19 @@ TEST(Chat, UsesTheTemplateForTools) {
   EXPECT_EQ(Chat(data).prompt(tokenizer, with_mode)->text, "with tools, fast");
 }
 
+TEST(Chat, TokensThatAreNoTextAreNotDefined) {
+  TokenizerData data = chat_data();
+  data.tokens[index(kBos)] = "\xFF";
+  data.tokens[index(kEnd)] = "\xE2\x82";
+  data.chat_template =
+      "{{ bos_token | trim }}{{ eos_token | upper }}{{ bos_token is defined or eos_token is defined }}";
+  const auto tokenizer = Tokenizer::create(data);
+  ASSERT_TRUE(tokenizer) << tokenizer.error().message;
+  const auto prompt = Chat(data).prompt(*tokenizer, {.messages = R"([{"role":"user","content":"a"}])"});
+  ASSERT_TRUE(prompt) << prompt.error().message;
+  EXPECT_EQ(prompt->text, "False");
+}
+
 TEST(Chat, RefusalsSayWhatToDo) {
   TokenizerData data = chat_data();
   const auto tokenizer = Tokenizer::create(data).value();
