@@ -5,10 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <optional>
 #include <string_view>
 #include <type_traits>
-
-#include "base/assert.h"
 
 namespace llorch::text {
 namespace {
@@ -20,6 +19,7 @@ base::Error corrupt(std::string_view what) {
   return {base::ErrorCode::kCorruptFile, fmt::format("tokenizer blob: {}; fetch it again", what), {}};
 }
 
+// What is past a limit marks it failed; the caller looks once, at the end.
 class Writer {
  public:
   void u8(std::uint8_t value) { out_ += static_cast<char>(value); }
@@ -32,25 +32,35 @@ class Writer {
   }
   void id(TokenId id) { u32(index(id)); }
   void string(std::string_view text, std::size_t bytes_max = TokenizerLimits::kStringBytesMax) {
-    ASSERT(text.size() <= bytes_max, "bytes={}", text.size());
+    if (text.size() > bytes_max) return fail("a string", text.size(), "bytes", bytes_max);
     u32(static_cast<std::uint32_t>(text.size()));
     out_ += text;
   }
   template <class T, class WriteOne>
   void list(const std::vector<T>& values, std::size_t count_max, const WriteOne& write_one) {
-    ASSERT(values.size() <= count_max, "count={}", values.size());
+    if (values.size() > count_max) return fail("a list", values.size(), "entries", count_max);
     u32(static_cast<std::uint32_t>(values.size()));
     for (const T& value : values) write_one(value);
   }
   void magic() { out_ += kMagic; }
-  std::string take() { return std::move(out_); }
+  base::Result<std::string> take() {
+    if (failure_) return base::fail(*std::move(failure_));
+    return std::move(out_);
+  }
 
  private:
+  void fail(std::string_view what, std::size_t count, std::string_view unit, std::size_t count_max) {
+    if (failure_) return;
+    failure_ = {base::ErrorCode::kModelIncompatible,
+                fmt::format("the tokenizer has {} of {} {}, at most {} are read", what, count, unit, count_max),
+                {}};
+  }
   void number(std::uint64_t value, int bytes) {
     for (int i = 0; i < bytes; ++i) out_ += static_cast<char>(value >> 8 * i & 0xFF);
   }
 
   std::string out_;
+  std::optional<base::Error> failure_;
 };
 
 // Reads past the end or out of range mark it failed and give zeros; the caller looks once, at the end.
@@ -327,7 +337,7 @@ base::Result<> fit_to_rows(TokenizerData& data, std::int64_t rows) {
   return {};
 }
 
-std::string serialize(const TokenizerData& data) {
+base::Result<std::string> serialize(const TokenizerData& data) {
   using L = TokenizerLimits;
   Writer w;
   w.magic();

@@ -112,8 +112,8 @@ struct TokenizerLimits {
 };
 
 // The blob: "LLTK", u32 version, then the fields in the order above, little-endian. Equal data gives equal bytes.
-// REQUIRES data within TokenizerLimits.
-std::string serialize(const TokenizerData& data);
+// MODEL_INCOMPATIBLE: the data is not within TokenizerLimits.
+base::Result<std::string> serialize(const TokenizerData& data);
 // Safe on hostile bytes: allocates no more than a small multiple of their length.
 // CORRUPT_FILE, UNSUPPORTED_FORMAT_VERSION. Whether the data makes a tokenizer is Tokenizer::create's to say.
 base::Result<TokenizerData> parse_tokenizer_data(std::span<const std::byte> blob);

@@ -44,11 +44,11 @@ TokenizerData full_data() {
 
 TEST(TokenizerBlob, RoundTripsAndIsCanonical) {
   for (const TokenizerData& data : {TokenizerData{}, full_data(), byte_bpe_data({{"a", "b"}})}) {
-    const std::string blob = serialize(data);
+    const std::string blob = serialize(data).value();
     const auto parsed = parse(blob);
     ASSERT_TRUE(parsed.has_value()) << parsed.error().message;
     EXPECT_TRUE(*parsed == data);
-    EXPECT_EQ(serialize(*parsed), blob);
+    EXPECT_EQ(serialize(*parsed).value(), blob);
   }
 }
 
@@ -58,22 +58,39 @@ TEST(TokenizerBlob, MoreKindsOrScoresThanTokensAreRefused) {
     TokenizerData data = byte_bpe_data({});
     data.scores.clear();
     data.kinds.clear();
-    EXPECT_TRUE(parse(serialize(data)).has_value());
+    EXPECT_TRUE(parse(serialize(data).value()).has_value());
     if (kinds) {
       data.kinds.assign(data.tokens.size() + 1, TokenKind::kControl);
     } else {
       data.scores.assign(data.tokens.size() + 1, 0);
     }
-    const auto parsed = parse(serialize(data));
+    const auto parsed = parse(serialize(data).value());
     ASSERT_FALSE(parsed.has_value());
     EXPECT_EQ(parsed.error().code, base::ErrorCode::kCorruptFile);
   }
 }
 
+TEST(TokenizerBlob, WhatIsPastALimitIsNotWritten) {
+  using L = TokenizerLimits;
+  const auto code_with = [](const auto& change) {
+    TokenizerData data = full_data();
+    change(data);
+    const auto blob = serialize(data);
+    return blob ? base::ErrorCode::kInternal : blob.error().code;
+  };
+  EXPECT_EQ(code_with([](TokenizerData& d) { d.json.pair->between.resize(L::kAffixMax); }), base::ErrorCode::kInternal);
+  constexpr auto kRefused = base::ErrorCode::kModelIncompatible;
+  EXPECT_EQ(code_with([](TokenizerData& d) { d.json.pair->between.resize(L::kAffixMax + 1); }), kRefused);
+  EXPECT_EQ(code_with([](TokenizerData& d) { d.more_end_of_generation.resize(L::kTokensMax + 1); }), kRefused);
+  EXPECT_EQ(code_with([](TokenizerData& d) { d.json.added.resize(L::kTokensMax + 1); }), kRefused);
+  EXPECT_EQ(code_with([](TokenizerData& d) { d.tokens[0].resize(L::kStringBytesMax + 1); }), kRefused);
+  EXPECT_EQ(code_with([](TokenizerData& d) { d.chat_template.resize(L::kChatTemplateBytesMax + 1); }), kRefused);
+}
+
 TEST(TokenizerBlob, EveryTruncationAndEveryTailIsRefused) {
   TokenizerData data = full_data();
   data.chat_template.resize(300);
-  const std::string blob = serialize(data);
+  const std::string blob = serialize(data).value();
   for (std::size_t n = 0; n < blob.size(); ++n) {
     const auto parsed = parse(std::string_view(blob).substr(0, n));
     ASSERT_FALSE(parsed.has_value()) << n;
@@ -83,14 +100,14 @@ TEST(TokenizerBlob, EveryTruncationAndEveryTailIsRefused) {
 }
 
 TEST(TokenizerBlob, AnotherVersionSaysSo) {
-  std::string blob = serialize({});
+  std::string blob = serialize({}).value();
   blob[4] = 9;
   EXPECT_EQ(parse(blob).error().code, base::ErrorCode::kUnsupportedFormatVersion);
 }
 
 TEST(TokenizerBlob, CountsBeyondTheBlobAreRefusedBeforeAnythingIsReserved) {
   // magic, version, two empty strings, then the count of tokens.
-  std::string blob = serialize({});
+  std::string blob = serialize({}).value();
   for (std::size_t i = 16; i < 20; ++i) blob[i] = '\xFF';
   EXPECT_EQ(parse(blob).error().code, base::ErrorCode::kCorruptFile);
   blob[18] = '\x0F';
@@ -142,9 +159,7 @@ TEST(TokenizerRows, AMarkerWithoutARowIsNoToken) {
   EXPECT_EQ(fitted.facts().vocab_size, static_cast<std::size_t>(rows));
   EXPECT_EQ(fitted.encode("abc").value(), whole.encode("abc").value());
   const std::vector<TokenId> ids = fitted.encode("a<image>b", {.parse_special = true}).value();
-  for (const TokenId id : ids) {
-    EXPECT_LT(base::index(id), static_cast<std::uint32_t>(rows));
-  }
+  for (const TokenId id : ids) EXPECT_LT(base::index(id), static_cast<std::uint32_t>(rows));
 }
 
 TEST(TokenizerRows, ATokenThatIsNeededAndHasNoRowIsRefused) {
@@ -174,7 +189,7 @@ TEST(TokenizerRows, ATokenThatIsNeededAndHasNoRowIsRefused) {
 }
 
 TEST(TokenizerBlob, DamagedBytesNeverCrashAndStayCanonical) {
-  const std::string blob = serialize(full_data());
+  const std::string blob = serialize(full_data()).value();
   EXPECT_TRUE(rc::check("damaged blob", [&] {
     std::string damaged = blob;
     for (int i = *rc::gen::inRange(1, 6); i > 0; --i) {
@@ -182,7 +197,7 @@ TEST(TokenizerBlob, DamagedBytesNeverCrashAndStayCanonical) {
           static_cast<char>(*rc::gen::arbitrary<std::uint8_t>());
     }
     const auto parsed = parse(damaged);
-    if (parsed) RC_ASSERT(serialize(*parsed) == damaged);
+    if (parsed) RC_ASSERT(serialize(*parsed).value() == damaged);
   }));
 }
 

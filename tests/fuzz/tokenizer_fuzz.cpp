@@ -63,7 +63,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     ASSERT(!parsed.error().message.empty());
     return 0;
   }
-  ASSERT(text::serialize(*parsed) == blob);
+  ASSERT(text::serialize(*parsed).value() == blob);
   const text::InfillTokens reserved = text::infill_tokens(*parsed);
   const auto infill = text::Infill::of(*parsed);
   const auto tokenizer = text::Tokenizer::create(std::move(*parsed));

@@ -114,7 +114,7 @@ void MockPool::add_routes() {
                 });
   server_.route("GET", "/v2/models/{digest}/tokenizer", net::Scope::kOperator,
                 [](const net::Request&, const net::ExchangePtr& exchange) {
-                  exchange->respond({200, {}, text::serialize(text::byte_bpe_data({}))});
+                  exchange->respond({200, {}, text::serialize(text::byte_bpe_data({})).value()});
                 });
   server_.route(
       "POST", "/v2/workers/start", net::Scope::kOperator, [](const net::Request&, const net::ExchangePtr& exchange) {

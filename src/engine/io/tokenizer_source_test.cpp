@@ -18,7 +18,7 @@ TEST(TokenizerSource, ReadsTheDemoModel) {
   if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is absent";
   const GgufFile file = GgufFile::open(path).value();
   const text::TokenizerData data = read_tokenizer_data(file).value();
-  const std::string blob = text::serialize(data);
+  const std::string blob = text::serialize(data).value();
   EXPECT_TRUE(text::parse_tokenizer_data(std::as_bytes(std::span(blob.data(), blob.size()))).value() == data);
 
   const Tokenizer tokenizer = Tokenizer::create(data).value();

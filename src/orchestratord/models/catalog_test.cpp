@@ -93,7 +93,7 @@ class CatalogTest : public testing::Test {
   std::int64_t vocab_size_ = 0;
   std::int64_t devices_ = 1, says_devices_ = 1;  // asked for, answered
   std::string digest_ = "sha256:aa";
-  std::string blob_ = text::serialize(text::byte_bpe_data({}));
+  std::string blob_ = text::serialize(text::byte_bpe_data({})).value();
   std::optional<base::Error> error_;
   std::atomic<bool> silent_{false};
   std::mutex kept_mutex_;
@@ -343,7 +343,7 @@ TEST_F(CatalogTest, AClientThatEndsEndsTheQuestion) {
 
 // What one pool says of a digest is nothing to the models of another.
 TEST_F(CatalogTest, ATokenizerIsOfThePoolThatSentIt) {
-  std::string blob = text::serialize(text::byte_bpe_data({{"a", "b"}}));
+  std::string blob = text::serialize(text::byte_bpe_data({{"a", "b"}})).value();
   net::Server other(runtime_, {.component = "other-pool"});
   other.route("GET", "/v2/models/describe", net::Scope::kPublic,
               [&](const net::Request& request, const net::ExchangePtr& exchange) {

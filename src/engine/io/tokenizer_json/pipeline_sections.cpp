@@ -290,7 +290,7 @@ base::Result<> read_post_processor(const Fields& processor, TokenizerJson& out) 
   // Two of them for RoBERTa, whose texts are of one type.
   const bool one_type = type == "RobertaProcessing";
   out.pair = text::PairRule{.between = out.suffix, .second_type = one_type ? 0U : 1U};
-  if (one_type) out.pair->between.push_back(out.suffix.back());
+  if (one_type) TRY(add_affix(index(out.suffix.back()), out.pair->between));
   return {};
 }
 

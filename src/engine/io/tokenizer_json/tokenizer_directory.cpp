@@ -87,7 +87,7 @@ void read_named_ids(const Fields& fields, const TokenIds& ids, TokenizerData& da
   if (!data.eos) data.eos = id_named(fields, "eos_token", ids);
 }
 
-// eos_token_id: one or a list.
+// eos_token_id: one or a list, in which each counts once.
 base::Result<> read_ends(const HfConfig& config, TokenizerData& data) {
   std::vector<std::uint32_t> ids;
   if (config.kind("eos_token_id") == HfKind::kList) {
@@ -95,8 +95,11 @@ base::Result<> read_ends(const HfConfig& config, TokenizerData& data) {
   } else {
     ids = {TRY(config.u32("eos_token_id"))};
   }
+  std::vector<bool> is_told(data.tokens.size());
   for (const std::uint32_t id : ids) {
     if (id >= data.tokens.size()) return base::fail(invalid("an eos_token_id is not in the vocabulary"));
+    if (is_told[id]) continue;
+    is_told[id] = true;
     data.more_end_of_generation.push_back(TokenId{id});
     if (!data.eos) data.eos = TokenId{id};
   }

@@ -184,6 +184,32 @@ TEST(TokenizerJson, RefusesWhatContradictsItself) {
   EXPECT_EQ(code_of({.tokenizer = Sections().json(), .generation_config = R"({"eos_token_id":5000})"}), kInvalid);
 }
 
+// What a blob has room for is what a file may say.
+TEST(TokenizerJson, ManyProcessorsOrEndsStayWithinTheBlob) {
+  constexpr std::size_t kMax = text::TokenizerLimits::kAffixMax;
+  const auto with_roberta = [](std::size_t count) {
+    Sections sections;
+    sections.post = R"({"type":"Sequence","processors":[)";
+    for (std::size_t i = 0; i < count; ++i)
+      sections.post += std::string(i > 0 ? "," : "") + R"({"type":"RobertaProcessing","cls":["<s>",0],"sep":["a",1]})";
+    sections.post += "]}";
+    return parse_tokenizer_files({.tokenizer = sections.json()});
+  };
+  const auto fits = with_roberta(kMax - 1);
+  ASSERT_TRUE(fits) << fits.error().message;
+  EXPECT_EQ(fits->json.pair->between.size(), kMax);
+  const auto beyond = with_roberta(kMax);
+  ASSERT_FALSE(beyond);
+  EXPECT_EQ(beyond.error().code, ErrorCode::kConfigKeyInvalid);
+
+  std::string ends = R"({"eos_token_id":[300)";
+  for (int i = 0; i < 5000; ++i) ends += ",1";
+  const auto data = parse_tokenizer_files({.tokenizer = Sections().json(), .generation_config = ends + "]}"});
+  ASSERT_TRUE(data) << data.error().message;
+  EXPECT_EQ(data->eos, TokenId{300});
+  EXPECT_EQ(data->more_end_of_generation, (std::vector<TokenId>{TokenId{300}, TokenId{1}}));
+}
+
 TEST(TokenizerJson, RefusesWhatIsNoJson) {
   const std::string whole = Sections().json();
   for (std::size_t bytes = 0; bytes < whole.size(); bytes += 7) {

@@ -172,7 +172,7 @@ void FakePool::add_routes() {
                 [](const net::Request&, const net::ExchangePtr& exchange) {
                   auto data = text::byte_bpe_data({});
                   data.chat_template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}";
-                  exchange->respond({200, {}, text::serialize(data)});
+                  exchange->respond({200, {}, text::serialize(data).value()});
                 });
   server_.route("POST", "/v2/workers/start", net::Scope::kOperator,
                 [this](const net::Request& request, const net::ExchangePtr& exchange) {
