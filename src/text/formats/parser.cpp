@@ -22,7 +22,8 @@ Parser::Parser(Options options)
   if (!thought.open.empty()) marks_.push_back({thought.open, MarkKind::kThoughtOpen});
   if (!thought.close.empty()) marks_.push_back({thought.close, MarkKind::kThoughtClose});
   for (const CallSyntax& call : syntax_->calls) {
-    if (!call.is_bare || !options_->tools.empty()) marks_.push_back({call.open, MarkKind::kCallOpen, &call});
+    if (!options_->tools.empty() || call.body == Body::kChannel)
+      marks_.push_back({call.open, MarkKind::kCallOpen, &call});
   }
   for (const std::string_view closer : syntax_->call_closers) marks_.push_back({closer, MarkKind::kCallClose});
   for (const std::string_view silent : syntax_->silent) marks_.push_back({silent, MarkKind::kSilent});

@@ -31,7 +31,7 @@ class Parser {
  public:
   struct Options {
     Format format = Format::kGeneric;
-    Tools tools;              // their schemas decide the types of untyped notations; without any, bare JSON is content
+    Tools tools;              // their schemas decide the types of untyped notations; without any, nothing is a call
     bool in_thought = false;  // prompt_opens_thought()
   };
   explicit Parser(Options options);

@@ -175,7 +175,31 @@ TEST(Parser, WhatIsNoCallIsContent) {
   for (const auto& [format, text] : cases) {
     EXPECT_EQ(read(format, text), (Output{text, "", {}})) << name_of(format);
   }
-  EXPECT_EQ(read({.format = Format::kGeneric}, R"({"name": "now", "arguments": {}})").calls.size(), 0U) << "no tools";
+}
+
+// A model may write its notation although nothing was offered to it.
+TEST(Parser, WithoutToolsNothingIsACall) {
+  const std::vector<std::pair<Format, std::string>> cases{
+      {Format::kHermes, R"(<tool_call>{"name": "now", "arguments": {}}</tool_call>)"},
+      {Format::kMistral, R"([TOOL_CALLS][{"name": "now", "arguments": {}}])"},
+      {Format::kMistralV11, "[TOOL_CALLS]now[ARGS]{}"},
+      {Format::kDeepseekV31, "<｜tool▁call▁begin｜>now<｜tool▁sep｜>{}<｜tool▁call▁end｜>"},
+      {Format::kLlama3, R"(<|python_tag|>{"name": "now", "parameters": {}})"},
+      {Format::kLfm2, "<|tool_call_start|>[now()]<|tool_call_end|>"},
+      {Format::kGemma3, "```tool_code\nnow()\n```"},
+      {Format::kQwen3Coder, "<tool_call>\n<function=now>\n</function>\n</tool_call>"},
+      {Format::kGeneric, R"({"name": "now", "arguments": {}})"},
+  };
+  for (const auto& [format, text] : cases) {
+    EXPECT_EQ(read({.format = format}, text), (Output{text, "", {}})) << name_of(format);
+  }
+  // A header of a channel is a marker, wherever the message goes.
+  EXPECT_EQ(read({.format = Format::kGptOss},
+                 "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary to=functions.now "
+                 "<|constrain|>json<|message|>{}<|call|>"),
+            (Output{"{}", "Hm.", {}}));
+  EXPECT_EQ(read({.format = Format::kGptOss}, " to=functions.now<|channel|>commentary<|message|>{}<|call|>"),
+            (Output{"{}", "", {}}));
 }
 
 TEST(Parser, CallsBeforeABrokenOneStand) {

@@ -102,7 +102,8 @@ bool JsonCalls::end(CallOutput& out) {
   return true;
 }
 
-ChannelMessage::ChannelMessage(const CallSyntax& syntax) : header_(syntax.open) {
+ChannelMessage::ChannelMessage(const CallSyntax& syntax, const Tools& tools)
+    : has_tools_(!tools.empty()), header_(syntax.open) {
   if (syntax.is_bare) header_.pop_back();
 }
 
@@ -130,6 +131,7 @@ CallReader::Step ChannelMessage::header_end() {
   constexpr std::string_view kTo = "to=", kFunctions = "functions.", kChannel = "<|channel|>";
   const std::string_view header(header_);
   if (const std::size_t to = header.find(kTo); to != std::string_view::npos) {
+    if (!has_tools_) return Step::kContent;
     std::string_view name = header.substr(to + kTo.size());
     name = name.substr(0, name.find_first_of(" <"));
     if (name.starts_with(kFunctions)) name.remove_prefix(kFunctions.size());

@@ -38,10 +38,10 @@ class JsonCalls : public CallReader {
   std::string arguments_;  // not out yet
 };
 
-// Body::kChannel: a header up to <|message|>, then the message. Arguments are one JSON object.
+// Body::kChannel: a header up to <|message|>, then the message. Arguments are one JSON object. Without tools every message is text.
 class ChannelMessage : public CallReader {
  public:
-  explicit ChannelMessage(const CallSyntax& syntax);
+  ChannelMessage(const CallSyntax& syntax, const Tools& tools);
 
   Step step(char c, CallOutput& out) override;
   bool finish(CallOutput& out) override;
@@ -49,6 +49,7 @@ class ChannelMessage : public CallReader {
  private:
   Step header_end();
 
+  const bool has_tools_;
   std::string header_, name_;
   std::optional<CallObject> arguments_;
 };

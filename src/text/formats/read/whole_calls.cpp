@@ -76,7 +76,7 @@ bool WholeCalls::read(std::string_view text, CallOutput& out) {
 std::unique_ptr<CallReader> make_reader(const CallSyntax& syntax, const Tools& tools) {
   switch (syntax.body) {
     case Body::kJson: return std::make_unique<JsonCalls>(syntax, tools);
-    case Body::kChannel: return std::make_unique<ChannelMessage>(syntax);
+    case Body::kChannel: return std::make_unique<ChannelMessage>(syntax, tools);
     default: return std::make_unique<WholeCalls>(syntax, tools);
   }
 }
