@@ -85,6 +85,8 @@ bool knows_thoughts(Format format) {
   return !syntax.thought.close.empty() || syntax.has_channels;
 }
 
+std::string_view thought_end(Format format) { return syntax_of(format).thought.close; }
+
 bool prompt_opens_thought(Format format, std::string_view prompt) {
   prompt = prompt.substr(0, prompt.find_last_not_of(" \t\r\n") + 1);
   const std::string_view open = syntax_of(format).thought.open;

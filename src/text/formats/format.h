@@ -52,6 +52,9 @@ std::vector<std::string_view> markers(Format format);
 // Whether the format has a way to mark thoughts.
 bool knows_thoughts(Format format);
 
+// What ends a thought; empty: the format knows none.
+std::string_view thought_end(Format format);
+
 // Whether the output continues a thought that the prompt's template has opened: `prompt` ends with the marker that opens
 // one, and white space.
 bool prompt_opens_thought(Format format, std::string_view prompt);

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -60,6 +61,15 @@ base::Result<text::ChatPrompt> prompt_of(const wire::SubmitRequest& request, con
            std::chrono::sys_time<std::chrono::milliseconds>(std::chrono::milliseconds(now.unix_ms)))});
 }
 
+// Whether an output of this grammar may leave the thought that the prompt has opened.
+bool ends_thought(const std::string& grammar, const models::ChatFormat& format) {
+  const std::string_view end = text::formats::thought_end(format.format);
+  if (grammar.find(end) != std::string::npos) return true;
+  return std::ranges::any_of(format.markers, [&](const auto& marker) {
+    return marker.second == end && grammar.find(fmt::format("<[{}]>", base::index(marker.first))) != std::string::npos;
+  });
+}
+
 // The conversation as the model's template wants it told, and the call that is required as a grammar.
 struct ChatTurn {
   wire::SubmitRequest request;
@@ -73,7 +83,11 @@ base::Result<ChatTurn> chat_turn(wire::SubmitRequest request, const chat::ToolUs
   request.messages->text = TRY(format->turn.apply(request.messages->text));
   const auto tools = request.tools ? TRY(formats::Tools::parse(request.tools->text)) : formats::Tools();
   auto prompt = TRY(prompt_of(request, model, now));
-  const bool in_thought = formats::prompt_opens_thought(format->format, prompt.text);
+  const wire::SamplingRequest& sampling = request.sampling;
+  // Such an output is the client's from its first token: no marker can come, and all of it is content.
+  if (sampling.json_schema || sampling.regex) return ChatTurn{std::move(request), std::move(prompt), nullptr};
+  const bool in_thought = formats::prompt_opens_thought(format->format, prompt.text) &&
+                          (!sampling.grammar || ends_thought(*sampling.grammar, *format));
   if (use.required) {
     using Thought = formats::RequiredCall::Thought;
     request.sampling.grammar = TRY(formats::required_call(format->format, tools,

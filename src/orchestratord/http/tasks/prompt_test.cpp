@@ -86,5 +86,40 @@ TEST(InfillPrompt, AllOfItsTextsCountAgainstTheLimit) {
   EXPECT_EQ(detail(take_inputs(wanted, limits).error(), "reason"), "length");
 }
 
+// Its template ends every prompt within a thought.
+models::KnownModel thinker() {
+  text::TokenizerData data = text::byte_bpe_data({}, {});
+  data.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}<think>\n";
+  models::KnownModel known;
+  known.chat = std::make_shared<const text::Chat>(data);
+  known.format = known.format_with_tools =
+      std::make_shared<const models::ChatFormat>(models::ChatFormat::of(data.chat_template, {}));
+  known.tokenizer = std::make_shared<const text::Tokenizer>(text::Tokenizer::create(std::move(data)).value());
+  return known;
+}
+std::shared_ptr<const chat::Reading> reading_of(std::string_view members) {
+  const std::string body = R"({"model":"m","messages":[{"role":"user","content":"a"}])" + std::string(members) + "}";
+  const auto request = wire::decode<wire::SubmitRequest>(body, wire::UnknownKeys::kRefuse);
+  EXPECT_TRUE(request) << body << " " << request.error().message;
+  auto prepared = prepare({*request, {}}, chat::ToolUse{}, thinker(), {});
+  EXPECT_TRUE(prepared) << prepared.error().message;
+  return prepared->reading;
+}
+
+TEST(ChatTurn, AnOutputThatIsConstrainedFromItsFirstTokenIsNoThought) {
+  ASSERT_NE(reading_of(""), nullptr);
+  EXPECT_TRUE(reading_of("")->in_thought);
+  constexpr std::string_view kTools = R"(,"tools":[{"type":"function","function":{"name":"f"}}])";
+  for (const char* constraint : {R"(,"json_schema":{"type":"object"})", R"(,"regex":"[0-9]+")"}) {
+    EXPECT_EQ(reading_of(constraint), nullptr) << "all of it is content";
+    EXPECT_EQ(reading_of(constraint + std::string(kTools)), nullptr);
+  }
+  // A grammar says itself whether the thought ends.
+  const auto plain = reading_of(R"(,"grammar":"root ::= [0-9]+")");
+  ASSERT_NE(plain, nullptr);
+  EXPECT_FALSE(plain->in_thought);
+  EXPECT_TRUE(reading_of(R"(,"grammar":"root ::= [a-z]* \"</think>\" [0-9]+")")->in_thought);
+}
+
 }  // namespace
 }  // namespace llorch::orchestratord::http::tasks
