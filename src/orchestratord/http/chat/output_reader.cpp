@@ -1,5 +1,6 @@
 #include "orchestratord/http/chat/output_reader.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace llorch::orchestratord::http::chat {
@@ -13,6 +14,12 @@ void append(Part::Kind kind, std::string text, std::vector<Part>& out) {
   } else {
     out.back().text += text;
   }
+}
+
+// In JSON a line break that is not escaped is white space between two tokens.
+void join_lines(std::string& json) {
+  std::ranges::replace_if(
+      json, [](char c) { return c == '\n' || c == '\r'; }, ' ');
 }
 
 }  // namespace
@@ -43,6 +50,7 @@ void OutputReader::settle(std::vector<Part>& out) {
       case Delta::Kind::kArguments: open_->text += delta.text; break;
       case Delta::Kind::kCallEnd:
         open_->index = calls_++;
+        join_lines(open_->text);
         if (open_->id.empty()) open_->id = std::move(delta.id);
         out.push_back(*std::exchange(open_, std::nullopt));
         break;

@@ -21,7 +21,7 @@ struct Reading {
 struct Part {
   enum class Kind { kContent, kReasoning, kCall };
   Kind kind = Kind::kContent;
-  std::string text;       // of a call its arguments, a JSON object
+  std::string text;       // of a call its arguments, a JSON object in one line
   std::string name = {};  // of a call
   std::string id = {};    // of a call, where the model gave it one
   std::size_t index = 0;  // of a call: 0, 1, 2, ...

@@ -63,6 +63,22 @@ TEST(OutputReader, ACallIsWholeOrNone) {
   EXPECT_EQ(reader.calls(), 0u);
 }
 
+// Renderers put it into answers of which each is a line.
+TEST(OutputReader, ArgumentsAreOneLine) {
+  const auto parts =
+      read({{"<tool_call>{\"name\": \"add\", \"arguments\": {\r\n \"a\": \"x\\ny\",\n"}, {" \"b\": [\n1]\n}}"}});
+  ASSERT_EQ(parts.size(), 1u);
+  EXPECT_EQ(parts[0].kind, Kind::kCall);
+  EXPECT_EQ(parts[0].text, R"({   "a": "x\ny",  "b": [ 1] })");
+  const auto quoted = read({{R"(<tool_call>{"name": "add", "arguments": "{\n\"a\": 1}"}</tool_call>)"}});
+  ASSERT_EQ(quoted.size(), 1u);
+  EXPECT_EQ(quoted[0].text, R"({ "a": 1})");
+  // A raw line break within a string is no JSON.
+  const auto broken = read({{"<tool_call>{\"name\": \"add\", \"arguments\": {\"a\": \"x\ny\"}}"}});
+  ASSERT_EQ(broken.size(), 1u);
+  EXPECT_EQ(broken[0].kind, Kind::kContent);
+}
+
 TEST(OutputReader, AThoughtThatThePromptOpenedEndsInTheOutput) {
   const auto parts = read({{"let me see"}, {"</think>"}, {"\n\nyes"}}, true);
   ASSERT_EQ(parts.size(), 2u);

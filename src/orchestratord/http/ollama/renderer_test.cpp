@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 
@@ -92,6 +93,12 @@ TEST(OllamaRenderer, AnswersStreamAsLines) {
   logprobs.logprobs = true;
   expect_golden("chat_stream_logprobs.ndjson", transcript(logprobs, {"H", ""}));
   EXPECT_EQ(AnswerRenderer(logprobs, kIdentity).head().headers.get("Content-Type"), "application/x-ndjson");
+}
+
+TEST(OllamaRenderer, ACallOverSeveralLinesTearsNone) {
+  const std::string out = transcript(reading_options(Endpoint::kChat, true),
+                                     {"<tool_call>{\"name\": \"add\", \"arguments\": {\n \"a\": 1\n}}</tool_call>"});
+  EXPECT_EQ(std::ranges::count(out, '\n'), 2) << out;
 }
 
 TEST(OllamaRenderer, AnswersAreOneObject) {
