@@ -52,9 +52,11 @@ base::Result<std::string> tokenize_body(const text::Tokenizer& tokenizer, const 
   return out + "]}";
 }
 
-base::Result<std::string> detokenize_body(const text::Tokenizer& tokenizer, const std::vector<std::int64_t>& tokens) {
+base::Result<std::string> detokenize_body(const text::Tokenizer& tokenizer, const std::vector<std::int64_t>& tokens,
+                                          std::int64_t bytes_max) {
   std::vector<base::TokenId> ids;
   ids.reserve(tokens.size());
+  std::int64_t bytes = 0;
   const auto vocabulary = static_cast<std::int64_t>(tokenizer.facts().vocab_size);
   for (const std::int64_t token : tokens) {
     if (token < 0 || token >= vocabulary) {
@@ -62,6 +64,12 @@ base::Result<std::string> detokenize_body(const text::Tokenizer& tokenizer, cons
                            fmt::format("tokens holds an id that is none: the model has 0 to {}", vocabulary - 1));
     }
     ids.push_back(base::TokenId{static_cast<std::uint32_t>(token)});
+    bytes += static_cast<std::int64_t>(tokenizer.token_bytes(ids.back()).size());
+    if (bytes > bytes_max) {
+      return chat::refused(
+          "tokens", "length",
+          fmt::format("the text of tokens has more than {} bytes (limits.prompt_bytes_max); send fewer", bytes_max));
+    }
   }
   std::string out = R"({"content":)";
   base::append_json_string(out, well_formed(tokenizer.decode(ids)));

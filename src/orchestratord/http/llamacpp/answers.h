@@ -15,8 +15,10 @@ namespace llorch::orchestratord::http::llamacpp {
 // that of a control token is empty.
 base::Result<std::string> tokenize_body(const text::Tokenizer& tokenizer, const wire::TokenizeRequest& request);
 
-// {"content":"..."}, with U+FFFD in place of what is ill-formed. Errors: INVALID_PARAMS: an id that is none.
-base::Result<std::string> detokenize_body(const text::Tokenizer& tokenizer, const std::vector<std::int64_t>& tokens);
+// {"content":"..."}, with U+FFFD in place of what is ill-formed. Errors: INVALID_PARAMS: an id that is none, a text of more than
+// `bytes_max`.
+base::Result<std::string> detokenize_body(const text::Tokenizer& tokenizer, const std::vector<std::int64_t>& tokens,
+                                          std::int64_t bytes_max);
 
 // {"prompt":"..."}
 std::string apply_template_body(const std::string& prompt);

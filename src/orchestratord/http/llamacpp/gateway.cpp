@@ -47,8 +47,8 @@ void Gateway::detokenize(const net::Request& request, const net::ExchangePtr& ex
   const auto model = decoded->model;
   answer(
       request, model,
-      [body = *std::move(decoded)](const models::KnownModel& known) {
-        return detokenize_body(*known.tokenizer, body.tokens);
+      [this, body = *std::move(decoded)](const models::KnownModel& known) {
+        return detokenize_body(*known.tokenizer, body.tokens, context_.config->orchestratord.limits.prompt_bytes_max);
       },
       exchange);
 }

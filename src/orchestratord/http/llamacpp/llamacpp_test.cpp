@@ -29,8 +29,8 @@ std::string tokenized(const std::string& body) {
   EXPECT_TRUE(request) << request.error().message;
   return request ? tokenize_body(bytes(), *request).value() : "";
 }
-base::Result<std::string> detokenized(const std::string& body) {
-  return detokenize_body(bytes(), TRY(decode_detokenize(body)).tokens);
+base::Result<std::string> detokenized(const std::string& body, std::int64_t bytes_max = 100) {
+  return detokenize_body(bytes(), TRY(decode_detokenize(body)).tokens, bytes_max);
 }
 
 TEST(LlamaCpp, SlotsOfAllWorkersInARowTheBusyOnesOfEachFirst) {
@@ -62,6 +62,15 @@ TEST(LlamaCpp, DetokenizesWhatItTokenizes) {
     ASSERT_FALSE(refused);
     EXPECT_EQ(detail(refused.error(), "field") + " " + detail(refused.error(), "reason"), "tokens range");
   }
+}
+
+// A short list of ids may stand for a text that is larger by far.
+TEST(LlamaCpp, DetokenizesNoMoreThanAPromptMayHold) {
+  EXPECT_EQ(detokenized(R"({"tokens":[97,98,256]})", 2), R"({"content":"ab"})");
+  const auto refused = detokenized(R"({"tokens":[97,98,99]})", 2);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, base::ErrorCode::kInvalidParams);
+  EXPECT_EQ(detail(refused.error(), "field") + " " + detail(refused.error(), "reason"), "tokens length");
 }
 
 TEST(LlamaCpp, AConversationIsOneThatV2WouldTake) {
