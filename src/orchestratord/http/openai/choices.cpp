@@ -61,7 +61,7 @@ class Choices::ChoiceExchange final : public net::Exchange {
     return choices_->start_stream(status, std::move(headers));
   }
   bool write(std::string_view bytes) override { return choices_->write(index_, bytes); }
-  bool end() override { return choices_->end(); }
+  bool end() override { return choices_->end(index_); }
   void abort() override { client().abort(); }
   std::size_t queued_bytes() const override { return client().queued_bytes(); }
   std::uint64_t sent_bytes() const override { return client().sent_bytes(); }
@@ -166,10 +166,11 @@ bool Choices::write(std::int64_t index, std::string_view bytes) {
   return exchange_->write(bytes);
 }
 
-bool Choices::end() {
+bool Choices::end(std::int64_t index) {
   std::string last;
   {
     const std::lock_guard lock(mutex_);
+    if (failed_ && failed_ != index) return false;  // its error may not be written yet
     if (!failed_) {
       if (++ended_count_ < options_.choices) return true;
       append_stream_end(last, options_, identity_, total_);

@@ -42,7 +42,7 @@ class Choices : public std::enable_shared_from_this<Choices> {
   bool respond(std::int64_t index, net::Response response);
   bool start_stream(int status, net::http::Headers headers);
   bool write(std::int64_t index, std::string_view bytes);
-  bool end();
+  bool end(std::int64_t index);
   void on_drain(std::size_t low_water_bytes, std::function<void()> fn);
   void on_close(std::function<void(net::CloseReason)> fn);
   void close(net::CloseReason reason);

@@ -100,10 +100,21 @@ class ThreeChoices : public testing::Test {
     renderers_[i]->end(choice_end(static_cast<std::int64_t>(i)), {}, out);
     close(i, out);
   }
-  void fail(std::size_t i) {
+  void fail(std::size_t i) { close(i, rendered_failure(i)); }
+  // What the choice's stream renders and has not written yet: those of the others run on other threads.
+  std::string rendered_failure(std::size_t i) {
     std::string out;
     renderers_[i]->error({.code = "POOL_UNAVAILABLE", .message = "no device", .retriable = true}, {}, out);
-    close(i, out);
+    return out;
+  }
+
+  void close(std::size_t i, const std::string& out) {
+    if (renderers_[i]->streams()) {
+      exchanges_[i]->write(out);
+      exchanges_[i]->end();
+    } else {
+      exchanges_[i]->respond({.status = renderers_[i]->head().status, .headers = {}, .body = out});
+    }
   }
 
   std::shared_ptr<Client> client_;
@@ -116,14 +127,6 @@ class ThreeChoices : public testing::Test {
       exchanges_[i]->write(out);
     } else {
       bodies_[i] += out;
-    }
-  }
-  void close(std::size_t i, const std::string& out) {
-    if (renderers_[i]->streams()) {
-      exchanges_[i]->write(out);
-      exchanges_[i]->end();
-    } else {
-      exchanges_[i]->respond({.status = renderers_[i]->head().status, .headers = {}, .body = out});
     }
   }
 
@@ -182,6 +185,16 @@ TEST_F(ThreeChoices, TheFirstFailureEndsTheStream) {
   EXPECT_EQ(client_->body, told);
   client_->close(net::CloseReason::kFinished);
   EXPECT_EQ(gone_, (std::set<std::int64_t>{0, 1, 2}));
+}
+
+TEST_F(ThreeChoices, NoOtherChoiceEndsTheStreamBeforeTheFailureIsTold) {
+  begin(Endpoint::kChat, true);
+  const std::string failure = rendered_failure(1);
+  finish(0);
+  EXPECT_FALSE(client_->answered);
+  close(1, failure);
+  EXPECT_TRUE(client_->answered);
+  EXPECT_NE(client_->body.find("no device"), std::string::npos);
 }
 
 TEST_F(ThreeChoices, TheFirstFailureIsTheAnswer) {
