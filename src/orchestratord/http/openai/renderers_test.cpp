@@ -1,6 +1,7 @@
 // Golden transcripts: the bytes that clients of the OpenAI API get.
 #include "orchestratord/http/openai/renderers.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <boost/json.hpp>
@@ -181,6 +182,41 @@ TEST(OpenAiRenderers, CallsAndThoughtsAreToldApart) {
   expect_golden("response_calls_stream.sse", calls_transcript(events));
   ResponseRenderer response(with_calls(response_options(false, false)), kIdentity);
   expect_golden("response_calls.json", calls_transcript(response));
+}
+
+// The log-probabilities of `type`'s events, as the spellings of their tokens.
+std::string logprobs_of(std::string_view events, std::string_view type) {
+  std::string out;
+  for (std::size_t at = 0; (at = events.find("data: ", at)) != std::string_view::npos; ++at) {
+    const std::string_view line = events.substr(at + 6, events.find('\n', at) - at - 6);
+    const auto event = boost::json::parse(boost::json::string_view(line.data(), line.size()));
+    if (event.at("type").as_string() != type) continue;
+    for (const auto& token : event.at("logprobs").as_array()) out += token.at("token").as_string();
+    out += '|';
+  }
+  return out;
+}
+
+TEST(OpenAiRenderers, LogProbabilitiesOfAThoughtAreNoneOfTheText) {
+  const auto logprob = [](std::string_view token) {
+    return fmt::format(R"({{"id":1,"logprob":-0.5,"token":"{}","bytes":[],"top_logprobs":[]}})", token);
+  };
+  const auto run = [&](bool stream) {
+    ResponseRenderer renderer(with_calls(response_options(stream, true)), kIdentity);
+    std::string out;
+    std::int64_t i = 0;
+    for (const std::string_view text : {"So ", "so", "</think>", "He", "re"}) {
+      const std::string logprobs = logprob(text);
+      renderer.token({.t = text, .i = i++, .logprobs = logprobs}, {}, out);
+    }
+    renderer.end(ended(wire::StopReason::kEos), {}, out);
+    return out;
+  };
+  const std::string events = run(true);
+  EXPECT_EQ(logprobs_of(events, "response.output_text.delta"), "He|re|");
+  EXPECT_EQ(logprobs_of(events, "response.output_text.done"), "Here|");
+  const auto body = boost::json::parse(run(false));
+  EXPECT_EQ(body.at("output").at(1).at("content").at(0).at("logprobs").as_array().size(), 2U);
 }
 
 TEST(OpenAiRenderers, AnAnswerThatWasCutSaysSoAlsoWithCalls) {

@@ -102,16 +102,30 @@ void ResponseRenderer::open_item(Kind kind, std::string& out) {
   out.append(R"(,"part":)").append(part("")).append("}\n\n");
 }
 
+// Those of the tokens since the last text, which are the open item's now.
+std::string ResponseRenderer::take_logprobs() {
+  std::string list;
+  new_logprobs_.write(list);
+  if (list == "[]") return list;
+  logprobs_.pop_back();
+  logprobs_.append(logprobs_ == "[" ? "" : ",").append(list, 1);
+  return list;
+}
+
+// Those of markers, thoughts and calls, which no item tells.
+void ResponseRenderer::drop_logprobs() {
+  std::string list;
+  new_logprobs_.write(list);
+}
+
 void ResponseRenderer::add_text(std::string_view text, std::string& out) {
   text_ += text;
+  const std::string logprobs = open_ == Kind::kContent ? take_logprobs() : "";
   if (!options_.stream) return;
   open_text_event("response.", ".delta", out);
   out += R"(,"delta":)";
   base::append_json_string(out, text);
-  if (open_ == Kind::kContent) {
-    out += R"(,"logprobs":)";
-    new_logprobs_.write(out);
-  }
+  if (open_ == Kind::kContent) out.append(R"(,"logprobs":)").append(logprobs);
   out += "}\n\n";
 }
 
@@ -160,7 +174,10 @@ void ResponseRenderer::add_call(const chat::Part& call, std::string& out) {
 
 void ResponseRenderer::take(const chat::Part& part, std::string& out) {
   if (open_ != part.kind) close_item("completed", out);
-  if (part.kind == Kind::kCall) return add_call(part, out);
+  if (part.kind == Kind::kCall) {
+    drop_logprobs();
+    return add_call(part, out);
+  }
   if (!open_) open_item(part.kind, out);
   add_text(part.text, out);
 }
@@ -168,11 +185,7 @@ void ResponseRenderer::take(const chat::Part& part, std::string& out) {
 void ResponseRenderer::token(const streams::TokenView& token, const streams::EventId&, std::string& out) {
   begin(out);
   if (!reader_ && !open_) open_item(Kind::kContent, out);  // nothing is streamed
-  if (!token.logprobs.empty()) {
-    logprobs_.pop_back();
-    logprobs_.append(logprobs_ == "[" ? "" : ",").append(token.logprobs).append("]");
-    new_logprobs_.add(token);
-  }
+  new_logprobs_.add(token);
   if (!reader_) {
     if (!token.t.empty() || !token.logprobs.empty()) add_text(token.t, out);
     return;
@@ -180,6 +193,7 @@ void ResponseRenderer::token(const streams::TokenView& token, const streams::Eve
   reader_->take(token, parts_);
   for (const chat::Part& part : parts_) take(part, out);
   parts_.clear();
+  if (open_ == Kind::kReasoning) drop_logprobs();
 }
 
 void ResponseRenderer::append_response(const Outcome& outcome, std::string& out) const {
@@ -239,6 +253,7 @@ void ResponseRenderer::end(const wire::EndEvent& event, const streams::EventId&,
     parts_.clear();
   }
   if (!open_ && messages_count_ == 0 && (!reader_ || reader_->calls() == 0)) open_item(Kind::kContent, out);
+  if (open_ == Kind::kContent) take_logprobs();  // of the token that ends the output
   close_item(status, out);
   if (options_.stream) {
     open_event(is_cut(event.stop_reason) ? "response.incomplete" : "response.completed", out);

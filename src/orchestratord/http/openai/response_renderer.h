@@ -37,6 +37,8 @@ class ResponseRenderer final : public streams::Renderer {
   void take(const chat::Part& part, std::string& out);
   void open_item(Kind kind, std::string& out);
   void add_text(std::string_view text, std::string& out);
+  std::string take_logprobs();
+  void drop_logprobs();
   void close_item(std::string_view status, std::string& out);
   void add_call(const chat::Part& call, std::string& out);
   // An event of the response: its first members. The caller adds the others and "}\n\n".
@@ -58,10 +60,10 @@ class ResponseRenderer final : public streams::Renderer {
   const AnswerIdentity identity_;
   std::optional<chat::OutputReader> reader_;  // absent: the output is content, all of it
   std::vector<chat::Part> parts_;             // that the last token completed
-  LogprobsWriter new_logprobs_;               // of the token that is being written
+  LogprobsWriter new_logprobs_;               // of the tokens since the last text of a message
   std::optional<Kind> open_;                  // the item that is being written: kContent or kReasoning
   std::string text_;                          // of it
-  std::string logprobs_ = "[]";               // of all its tokens
+  std::string logprobs_ = "[]";               // of all tokens of it, if it is a message
   std::string items_;                         // that are whole: JSON, separated by commas
   std::int64_t items_count_ = 0;              // of these
   std::int64_t messages_count_ = 0;           // and of these with what is open
