@@ -102,6 +102,23 @@ TEST(Decode, ReportsOfANodeAreBounded) {
   EXPECT_FALSE(decode<ModelFacts>(encode(facts)));
 }
 
+// The prompt of a model that takes text is one text; vectors and scores are made of many inputs.
+TEST(Decode, AModelThatTakesTextWrites) {
+  ModelFacts facts{.model_ref = "engine:m", .digest = "sha256:a", .context_length = 1, .takes = PromptForm::kText};
+  EXPECT_TRUE(decode<ModelFacts>(encode(facts)));
+  facts.embedding_dimensions = 8;
+  const auto embeds = decode<ModelFacts>(encode(facts));
+  ASSERT_FALSE(embeds);
+  EXPECT_NE(embeds.error().message.find("takes"), std::string::npos) << embeds.error().message;
+  facts.takes = PromptForm::kTokens;
+  EXPECT_TRUE(decode<ModelFacts>(encode(facts)));
+  facts.embedding_dimensions.reset();
+  facts.reranks = true;
+  EXPECT_TRUE(decode<ModelFacts>(encode(facts)));
+  facts.takes = PromptForm::kText;
+  EXPECT_FALSE(decode<ModelFacts>(encode(facts)));
+}
+
 // OC-CORE-1020, SYS-7.1.1: every malformed field of a submission is named, with its own reason.
 TEST(Decode, NamesTheFieldAndTheReason) {
   struct Case {

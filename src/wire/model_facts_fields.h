@@ -50,6 +50,11 @@ struct Table<ModelFacts> {
                      {0, 64}),
             optional("reranks", &S::reranks, "Whether it judges documents by a query. Omitted: it does not.")};
   }
+  static base::Result<> validate(const S& facts) {
+    if (facts.takes == PromptForm::kTokens || facts.writes()) return {};
+    return field_error("takes", "combination",
+                       "takes is text and the model does not write; one that takes text does nothing else");
+  }
 };
 
 }  // namespace llorch::wire
