@@ -48,11 +48,15 @@ std::string short_id(std::string_view id) {
   return base::to_hex(base::sha256(id)).substr(0, kShortIdBytes);
 }
 
-tl::unexpected<base::Error> refused_message(std::string field, std::string_view what) {
+// Levels of arrays and objects above the arguments of a call, in the text of the messages.
+constexpr std::size_t kLevelsAboveArguments = 5;
+
+tl::unexpected<base::Error> refused_message(std::string field, std::string_view what,
+                                            std::string_view reason = "type") {
   std::string message = fmt::format("{} {}", field, what);
   return base::fail(base::Error{base::ErrorCode::kInvalidParams, std::move(message), {}}
                         .with("field", std::move(field))
-                        .with("reason", "type"));
+                        .with("reason", std::string(reason)));
 }
 
 class Conversation {
@@ -106,9 +110,15 @@ class Conversation {
     names_[id] = text_of(function->get_object(), "name");
     bj::value& arguments = function->get_object()["arguments"];
     bj::error_code error;
-    bj::value object = arguments.is_string() ? bj::parse(arguments.get_string(), error) : arguments;
+    bj::parse_options options;
+    if (turn_.arguments_are_objects) options.max_depth -= kLevelsAboveArguments;  // the messages are read again
+    bj::value object = arguments.is_string() ? bj::parse(arguments.get_string(), error, {}, options) : arguments;
     if (arguments.is_null() || (arguments.is_string() && arguments.get_string().empty()))
       object = bj::object(), error = {};
+    if (error == bj::error::too_deep) {
+      return refused_message(field + ".function.arguments",
+                             fmt::format("are nested more than {} levels deep", options.max_depth), "depth");
+    }
     if (error || !object.is_object())
       return refused_message(field + ".function.arguments", "must be the text of a JSON object");
     if (turn_.arguments_are_objects) {

@@ -116,6 +116,34 @@ TEST(Turn, Refusals) {
   }
 }
 
+// They lie within the messages, which are read again as one text.
+TEST(Turn, ArgumentsMayBeNestedAsDeeplyAsTheMessagesCanBeRead) {
+  const auto conversation = [](std::size_t depth) {
+    bj::object arguments;
+    for (std::size_t i = 1; i < depth; ++i) arguments = bj::object{{"a", std::move(arguments)}};
+    bj::array messages = bj::parse(kConversation).as_array();
+    messages[1].at("tool_calls").at(0).at("function").at("arguments") = bj::serialize(arguments);
+    return bj::serialize(messages);
+  };
+  const Turn texts{.arguments_are_objects = false};
+  std::size_t deepest = 0;
+  for (std::size_t depth = 1; depth < 40; ++depth) {
+    const auto out = Turn().apply(conversation(depth));
+    bj::error_code error;
+    if (out) {
+      (void)bj::parse(*out, error);
+      EXPECT_FALSE(error) << depth;
+      deepest = depth;
+      continue;
+    }
+    std::string details;
+    for (const auto& [name, value] : out.error().details) details += name + "=" + std::get<std::string>(value) + " ";
+    EXPECT_EQ(details, "field=messages[1].tool_calls[0].function.arguments reason=depth ") << depth;
+  }
+  EXPECT_EQ(deepest, 27U);
+  EXPECT_TRUE(texts.apply(conversation(32))) << "a text in a text";
+}
+
 TEST(Turn, ToldByTheTemplate) {
   const Turn joins = Turn::of("{{ '```json\\n' + tool['function']['arguments'] + '\\n```' }}");
   EXPECT_FALSE(joins.arguments_are_objects);
