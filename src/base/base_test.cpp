@@ -14,6 +14,7 @@
 #include "base/entropy.h"
 #include "base/error_detail.h"
 #include "base/file.h"
+#include "base/find_text.h"
 #include "base/id.h"
 #include "base/json_text.h"
 #include "base/log.h"
@@ -84,6 +85,15 @@ TEST(JsonText, EscapesWhatJsonForbidsAndNothingElse) {
   std::string out = "x";
   append_json_string(out, std::string_view("a\"b\\c/\b\f\n\r\t\0\x1f\x7f\xC3\xA9", 16));
   EXPECT_EQ(out, "x\"a\\\"b\\\\c/\\b\\f\\n\\r\\t\\u0000\\u001f\x7f\xC3\xA9\"");
+}
+
+TEST(FindText, FindsWhatFindFinds) {
+  for (const std::string_view text : {"", "a", "abcabcab", "aaaa"}) {
+    for (const std::string_view wanted : {"", "a", "ab", "cab", "aaa", "aaaab", "x"}) {
+      for (std::size_t from = 0; from <= text.size() + 1; ++from)
+        EXPECT_EQ(find_text(text, wanted, from), text.find(wanted, from)) << text << ' ' << wanted << ' ' << from;
+    }
+  }
 }
 
 TEST(Utf8, EveryScalarValueRoundTripsAndNothingElseIsValid) {

@@ -6,6 +6,7 @@
 #include <boost/json.hpp>
 #include <utility>
 
+#include "base/find_text.h"
 #include "base/utf8.h"
 
 namespace llorch::text {
@@ -121,7 +122,8 @@ base::Result<std::optional<ChatPrompt>> Chat::pair_prompt(const Tokenizer& token
   messages.push_back({{"role", "document"}, {"content", document}});
   auto told = prompt(tokenizer, {.messages = json::serialize(messages), .now = now});
   if (!told) return std::optional<ChatPrompt>();  // a template that refuses such roles tells no pairs
-  const bool shows_both = told->text.find(query) != std::string::npos && told->text.find(document) != std::string::npos;
+  const bool shows_both = base::find_text(told->text, query) != std::string::npos &&
+                          base::find_text(told->text, document) != std::string::npos;
   return shows_both ? std::optional(*std::move(told)) : std::nullopt;
 }
 

@@ -30,7 +30,7 @@ struct RenderedText {
 
 // What a template may use up; past any of them render is INVALID_PARAMS with the limit's name and number.
 struct RenderLimits {
-  std::uint64_t steps_max = 5'000'000;  // evaluated nodes, loop turns, 64-byte pieces of text worked on
+  std::uint64_t steps_max = 5'000'000;  // evaluated nodes, loop turns, 64-byte pieces of text worked on (a search: 32)
   std::size_t output_bytes_max = 16u << 20;
   std::size_t memory_bytes_max = 256u << 20;  // text and containers, all that is alive
   int depth_max = 250;                        // nested calls, statements and values
@@ -53,7 +53,7 @@ struct Program;
 class ChatTemplate {
  public:
   // CONFIG_KEY_INVALID with the line: text that is no template, or uses what is not supported; longer than
-  // kTemplateBytesMax; nested deeper than kTemplateNestingMax.
+  // kTemplateBytesMax; nested deeper than kTemplateNestingMax; too many names in too many branches.
   static base::Result<ChatTemplate> parse(std::string_view text);
 
   // INVALID_PARAMS: the template refuses the messages (raise_exception), does what Jinja2 would stop at, or passes a

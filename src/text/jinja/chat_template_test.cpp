@@ -161,6 +161,108 @@ TEST(ChatTemplate, StopsAtItsLimits) {
   refused("{{ range(1000000000)|list }}", {.steps_max = 100'000}, "steps");
 }
 
+// The least limit on steps that the template renders with.
+std::uint64_t steps_of(std::string_view source, const json::object& variables) {
+  const auto parsed = ChatTemplate::parse(source);
+  if (!parsed) return 0;
+  RenderInput input = input_of(variables);
+  std::uint64_t too_few = 0, enough = input.limits.steps_max;
+  while (enough - too_few > 1) {
+    input.limits.steps_max = (too_few + enough) / 2;
+    (parsed->render(input) ? enough : too_few) = input.limits.steps_max;
+  }
+  return enough;
+}
+
+// Whatever goes over a text costs steps by the text's bytes, or a template's time has no bound.
+TEST(ChatTemplate, WorkOnTextsCostsSteps) {
+  constexpr std::size_t kBytes = 1 << 13;
+  std::string umlauts;
+  for (std::size_t i = 0; i < kBytes / 2; ++i) umlauts += "\u00e4";
+  const std::string plain(kBytes, 'a');
+  const json::object v = {{"s", plain}, {"t", plain}, {"u", umlauts}, {"d", {{plain, 1}}}};
+  const std::uint64_t without = steps_of("{{ 0 }}", v);
+  for (const char* source : {"{{ 'b' in s }}",
+                             "{{ s == t }}",
+                             "{{ s < t }}",
+                             "{{ s in [t] }}",
+                             "{{ d[s] }}",
+                             "{{ (s, 1) in d }}",
+                             "{{ u[:1] }}",
+                             "{{ u[-1:] }}",
+                             "{{ u[9:1:-1] }}",
+                             "{{ u|truncate(9) }}",
+                             "{{ u|truncate(9, true) }}",
+                             "{{ s|wordcount }}",
+                             "{{ s|int }}",
+                             "{{ s|float }}",
+                             "{{ s.find('b') }}",
+                             "{{ s.rfind('b') }}",
+                             "{{ s.count('b') }}",
+                             "{{ s.startswith(t) }}",
+                             "{{ s.endswith(t) }}",
+                             "{{ s.startswith(('b', t)) }}",
+                             "{{ u.startswith('b', 9) }}",
+                             "{{ u.find('b', 9) }}",
+                             "{{ u.count('b', 9, 12) }}",
+                             "{{ s.split('b', 0) }}",
+                             "{{ s.partition('b') }}",
+                             "{{ s.rpartition('b') }}",
+                             "{{ s.removeprefix(t ~ 'b') }}",
+                             "{{ s.removesuffix('b' ~ t) }}",
+                             "{{ [0]|tojson(indent=s)|length }}",
+                             "{{ [0]|tojson(separators=(s, t))|length }}"})
+    EXPECT_GE(steps_of(source, v), without + kBytes / 64) << source;
+  // A piece costs a step, also one without a byte.
+  const json::object commas = {{"s", std::string(kBytes, ',')}, {"n", std::string(kBytes, '\n')}};
+  const std::uint64_t without_pieces = steps_of("{{ 0 }}", commas);
+  for (const char* source : {"{{ s.split(',')|length }}", "{{ s.rsplit(',')|length }}", "{{ n.splitlines()|length }}",
+                             "{{ s.count(',') }}", "{{ n|indent|length }}", "{{ s.replace(',', '')|length }}"})
+    EXPECT_GE(steps_of(source, commas), without_pieces + kBytes) << source;
+}
+
+TEST(ChatTemplate, WorkOnVariablesAndContainersCostsSteps) {
+  std::string assignments;
+  for (int i = 0; i < 512; ++i) assignments += "{% set v" + std::to_string(i) + " = 1 %}";
+  const json::object none;
+  const std::string turn = "{% for i in range(100) %}{% continue %}" + assignments + "{% endfor %}";
+  EXPECT_GE(steps_of(turn, none), 100u * 512 / 64);
+  const std::string call = "{% macro m() %}{% if false %}" + assignments +
+                           "{% endif %}{% endmacro %}{% for i in range(100) %}{{ m() }}{% endfor %}";
+  EXPECT_GE(steps_of(call, none), 100u * 512 / 64);
+  const std::string removed =
+      "{% set l = range(6400)|list %}{% for i in range(100) %}{% set _ = l.remove(i) %}{% endfor %}";
+  const std::string popped =
+      "{% set l = range(6400)|list %}{% for i in range(100) %}{% set _ = l.pop(0) %}{% endfor %}";
+  EXPECT_GE(steps_of(removed, none), steps_of(popped, none));
+  // What keeps the variables of its calls keeps their memory.
+  const std::string kept = "{% macro m() %}{% if false %}" + assignments +
+                           "{% endif %}{% macro n() %}{% endmacro %}{% endmacro %}"
+                           "{% for i in range(1000) %}{{ m() }}{% endfor %}";
+  const auto parsed = ChatTemplate::parse(kept);
+  ASSERT_TRUE(parsed) << parsed.error().message;
+  RenderInput input;
+  input.limits.memory_bytes_max = 8u << 20;
+  const auto rendered = parsed->render(input);
+  ASSERT_FALSE(rendered);
+  EXPECT_NE(rendered.error().message.find("bytes of memory"), std::string::npos) << rendered.error().message;
+}
+
+// A search looks at each byte a bounded number of times, also where a text begins like the wanted one everywhere.
+TEST(ChatTemplate, SearchesAreLinear) {
+  const std::string text(2 << 20, 'a'), half(1 << 20, 'a');
+  const json::object v = {{"s", text}, {"front", "b" + half}, {"back", half + "b"}};
+  EXPECT_EQ(text_of("{{ back in s }} {{ s.find(back) }} {{ s.rfind(front) }} {{ s.count(back) }}", v), "False -1 -1 0");
+  EXPECT_EQ(text_of("{{ s.split(back)|length }} {{ s.rsplit(front)|length }} {{ s.replace(back, '') == s }}", v),
+            "1 1 True");
+  EXPECT_EQ(text_of("{{ s.partition(back)[0] == s }} {{ s.rpartition(front)[2] == s }}", v), "True True");
+  EXPECT_EQ(text_of("{{ 'abcabcab'.rfind('ab') }}{{ 'abcabcab'.rfind('ab', 0, 7) }}{{ 'abcabcab'.rfind('bc', 5) }}"),
+            "63-1");
+  EXPECT_EQ(text_of("{{ 'aaaa'.rfind('aa') }}{{ 'ab'.rfind('') }}{{ 'aaaaa'.rsplit('aa', 1) }}"), "22['aaa', '']");
+  EXPECT_EQ(text_of("{{ '1,2,3'.rsplit(',', 1) }}{{ '1,2,3'.rpartition(',') }}{{ ',1,'.rsplit(',') }}"),
+            "['1,2', '3']('1,2', ',', '3')['', '1', '']");
+}
+
 TEST(ChatTemplate, PrintsAContainerThatPrintingChanges) {
   // To print a loop with a test is to run the test to the loop's end, and the test makes the container move.
   const std::string list =
@@ -195,6 +297,24 @@ TEST(ChatTemplate, RefusesWhatIsNoTemplate) {
   const auto parsed = ChatTemplate::parse("a\nb\n{% if %}");
   ASSERT_FALSE(parsed);
   EXPECT_EQ(parsed.error().message, "chat template, line 3: expected an expression, found '%}'");
+}
+
+// What is known of names is copied for each branch.
+TEST(ChatTemplate, NamesTimesBranchesAreBounded) {
+  const auto source_of = [](int names, int branches) {
+    std::string source;
+    for (int i = 0; i < names; ++i) source += "{{v" + std::to_string(i) + "}}";
+    source += "{%if x%}";
+    for (int i = 0; i < branches; ++i) source += "{%elif x%}";
+    return source + "{%endif%}";
+  };
+  EXPECT_TRUE(ChatTemplate::parse(source_of(500, 500)));
+  EXPECT_TRUE(ChatTemplate::parse(source_of(5, 8000)));
+  EXPECT_TRUE(ChatTemplate::parse(source_of(8000, 5)));
+  const auto parsed = ChatTemplate::parse(source_of(3000, 3000));
+  ASSERT_FALSE(parsed);
+  EXPECT_EQ(parsed.error().code, base::ErrorCode::kConfigKeyInvalid);
+  EXPECT_EQ(parsed.error().message, "chat template, line 1: it has too many names in too many branches");
 }
 
 TEST(ChatTemplate, OneTemplateServesManyThreads) {

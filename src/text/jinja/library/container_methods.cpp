@@ -140,6 +140,7 @@ base::Result<Value> list_remove(Runtime& run, const Value& self, CallArgs& argum
   const Args a = TRY(positional(run, arguments, 1, 1));
   const auto at = TRY(position_of(run, self, a[0]));
   if (!at) return base::fail(run.error("'remove' of an item that is not there"));
+  TRY(run.check(items_of(self).size() / 64));
   items_of(self).erase(items_of(self).begin() + static_cast<std::ptrdiff_t>(*at));
   return Value::none();
 }

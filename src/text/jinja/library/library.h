@@ -38,7 +38,22 @@ enum class Casing { kUpper, kLower, kCapitalize, kTitle, kJinjaTitle };
 base::Result<Value> change_case(Runtime& run, const Text& text, Casing casing);
 base::Result<Value> replace_text(Runtime& run, const Text& text, const Text& from, const Text& to, Int count_max);
 base::Result<Value> join_texts(Runtime& run, const Text& separator, const Value& items, bool only_strings);
-std::vector<std::string_view> lines_of(std::string_view text, bool keep_ends);
+// Parts of a text, which cost steps and memory.
+struct Piece {
+  std::size_t begin, end;  // bytes
+};
+class Pieces {
+ public:
+  explicit Pieces(Runtime& run) : run_(run), held_(run.budget()) {}
+  base::Result<> add(std::size_t begin, std::size_t end);
+
+  std::vector<Piece> all;
+
+ private:
+  Runtime& run_;
+  HeldMemory held_;
+};
+base::Result<> lines_of(Runtime& run, std::string_view text, bool keep_ends, Pieces& lines);
 base::Result<Value> center_text(Runtime& run, const Text& text, Int width, std::string_view fill);
 
 // "a.b.0" as what each part looks up; an integer is one part.

@@ -1,6 +1,7 @@
 // The methods of str.
 #include <algorithm>
 
+#include "base/find_text.h"
 #include "text/jinja/library/library.h"
 #include "text/jinja/value/characters.h"
 #include "text/jinja/value/operations.h"
@@ -40,6 +41,7 @@ base::Result<Window> window_of(Runtime& run, const Text& text, const Value& star
   };
   const Int from = TRY(clamp(start, 0)), to = std::min(TRY(clamp(stop, length)), length);
   if (from > length || from > to) return Window{0, 0, false};
+  TRY(run.check_text(2 * text.offset_bytes()));
   return Window{text.offset(static_cast<std::size_t>(from)), text.offset(static_cast<std::size_t>(to)), true};
 }
 
@@ -49,17 +51,45 @@ base::Result<Value> has_affix(Runtime& run, const Value& self, CallArgs& argumen
   const Text& text = self.as_text();
   const Window window = TRY(window_of(run, text, a[1], a[2]));
   const std::string_view bytes = std::string_view(text.bytes()).substr(window.begin, window.end - window.begin);
-  const Args affixes = a[0].is(Kind::kTuple) ? a[0].sequence().items : Args{a[0]};
+  const std::span<const Value> affixes =
+      a[0].is(Kind::kTuple) ? std::span<const Value>(a[0].sequence().items) : std::span(a).first(1);
   Origin origin = self.origin();
   for (const Value& affix : affixes) {
     const std::string_view wanted = TRY(text_argument(run, affix))->bytes();
     origin = both(origin, affix.origin());
-    TRY(run.check());
+    TRY(run.check_text(wanted.size() <= bytes.size() ? wanted.size() : 0));
     if (window.valid && (kAtEnd ? bytes.ends_with(wanted) : bytes.starts_with(wanted)))
       return Value::boolean(true, origin);
   }
   return Value::boolean(false, origin);
 }
+
+// Searches from a text's end, linear as base::find_text is: both texts are reversed.
+class ReversedTexts {
+ public:
+  explicit ReversedTexts(Runtime& run) : run_(run), held_(run.budget()) {}
+
+  base::Result<> reverse(std::string_view text, std::string_view wanted) {
+    TRY(run_.check(1 + text.size() / 32));
+    fits_ = wanted.size() <= text.size();
+    if (!fits_) return {};
+    if (!held_.grow(text.size() + wanted.size())) return base::fail(run_.budget().failure());
+    text_.assign(text.rbegin(), text.rend());
+    wanted_.assign(wanted.rbegin(), wanted.rend());
+    return {};
+  }
+  // Where the last one that ends at or before `end` begins, or npos.
+  std::size_t find_last(std::size_t end) const {
+    const std::size_t found = fits_ ? base::find_text(text_, wanted_, text_.size() - end) : std::string_view::npos;
+    return found == std::string_view::npos ? found : text_.size() - found - wanted_.size();
+  }
+
+ private:
+  Runtime& run_;
+  HeldMemory held_;
+  std::string text_, wanted_;
+  bool fits_ = false;
+};
 
 enum class IfAbsent { kMinusOne, kError };
 
@@ -72,8 +102,15 @@ base::Result<Value> find_in(Runtime& run, const Value& self, CallArgs& arguments
   TRY(run.check(1 + text.bytes().size() / 32));
   const std::string_view bytes = std::string_view(text.bytes()).substr(0, window.end);
   std::size_t found = std::string_view::npos;
-  if (window.valid) found = kLast ? bytes.rfind(wanted) : bytes.find(wanted, window.begin);
-  if (found != std::string_view::npos && found < window.begin) found = std::string_view::npos;
+  if (window.valid && kLast) {
+    const std::string_view in_window = bytes.substr(window.begin);
+    ReversedTexts reversed(run);
+    TRY(reversed.reverse(in_window, wanted));
+    found = reversed.find_last(in_window.size());
+    if (found != std::string_view::npos) found += window.begin;
+  } else if (window.valid) {
+    found = base::find_text(bytes, wanted, window.begin);
+  }
   if (found == std::string_view::npos) {
     if (kIfAbsent == IfAbsent::kError) return base::fail(run.error("a text is not in the string"));
     return Value::integer(-1, self.origin());
@@ -95,9 +132,11 @@ base::Result<Value> count(Runtime& run, const Value& self, CallArgs& arguments) 
     found = 1 + std::count_if(bytes.begin(), bytes.end(),
                               [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
   } else {
-    for (std::size_t at = bytes.find(wanted.bytes()); at != std::string_view::npos;
-         at = bytes.find(wanted.bytes(), at + wanted.bytes().size()))
+    for (std::size_t at = base::find_text(bytes, wanted.bytes()); at != std::string_view::npos;
+         at = base::find_text(bytes, wanted.bytes(), at + wanted.bytes().size())) {
+      TRY(run.check());
       ++found;
+    }
   }
   return Value::integer(found, self.origin());
 }
@@ -113,53 +152,52 @@ base::Result<Value> join_method(Runtime& run, const Value& self, CallArgs& argum
   return join_texts(run, self.as_text(), a[0], true);
 }
 
-struct Piece {
-  std::size_t begin, end;
-};
-
 // Runs of anything but white space. After `limit` of them (negative: no limit) the rest is one piece.
-std::vector<Piece> split_at_space(std::string_view text, Int limit) {
-  std::vector<Piece> pieces;
+base::Result<> split_at_space(std::string_view text, Int limit, Pieces& pieces) {
   for (std::size_t at = leading_white_space(text); at < text.size(); at += leading_white_space(text.substr(at))) {
     const std::size_t begin = at;
-    if (limit-- == 0) {
-      pieces.push_back({begin, text.size()});
-      break;
-    }
+    if (limit-- == 0) return pieces.add(begin, text.size());
     while (at < text.size() && leading_white_space(text.substr(at)) == 0) take_code_point(text, at);
-    pieces.push_back({begin, at});
+    TRY(pieces.add(begin, at));
   }
-  return pieces;
+  return {};
 }
 
 // The same from the right.
-std::vector<Piece> rsplit_at_space(std::string_view text, Int limit) {
-  std::vector<Piece> words = split_at_space(text, -1);
-  if (limit < 0 || static_cast<Int>(words.size()) <= limit) return words;
+base::Result<> rsplit_at_space(std::string_view text, Int limit, Pieces& pieces) {
+  TRY(split_at_space(text, -1, pieces));
+  std::vector<Piece>& words = pieces.all;
+  if (limit < 0 || static_cast<Int>(words.size()) <= limit) return {};
   const std::size_t joined = words.size() - static_cast<std::size_t>(limit);
-  std::vector<Piece> pieces = {{0, words[joined - 1].end}};
-  pieces.insert(pieces.end(), words.begin() + static_cast<std::ptrdiff_t>(joined), words.end());
-  return pieces;
+  words[joined - 1].begin = 0;
+  words.erase(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(joined - 1));
+  return {};
 }
 
-std::vector<Piece> split_at(std::string_view text, std::string_view separator, Int limit, bool from_right) {
-  std::vector<Piece> pieces;
-  std::size_t begin = 0, end = text.size();
+base::Result<> split_at(std::string_view text, std::string_view separator, Int limit, Pieces& pieces) {
+  std::size_t begin = 0;
   for (; limit != 0; --limit) {
-    const std::string_view rest = text.substr(begin, end - begin);
-    const std::size_t found = from_right ? rest.rfind(separator) : rest.find(separator);
+    const std::size_t found = base::find_text(text, separator, begin);
     if (found == std::string_view::npos) break;
-    if (from_right) {
-      pieces.push_back({found + separator.size(), end});
-      end = found;
-    } else {
-      pieces.push_back({begin, begin + found});
-      begin += found + separator.size();
-    }
+    TRY(pieces.add(begin, found));
+    begin = found + separator.size();
   }
-  pieces.push_back({begin, end});
-  if (from_right) std::reverse(pieces.begin(), pieces.end());
-  return pieces;
+  return pieces.add(begin, text.size());
+}
+
+base::Result<> rsplit_at(Runtime& run, std::string_view text, std::string_view separator, Int limit, Pieces& pieces) {
+  ReversedTexts reversed(run);
+  TRY(reversed.reverse(text, separator));
+  std::size_t end = text.size();
+  for (; limit != 0; --limit) {
+    const std::size_t found = reversed.find_last(end);
+    if (found == std::string_view::npos) break;
+    TRY(pieces.add(found + separator.size(), end));
+    end = found;
+  }
+  TRY(pieces.add(0, end));
+  std::reverse(pieces.all.begin(), pieces.all.end());
+  return {};
 }
 
 base::Result<Value> texts(Runtime& run, const Value& self, const std::vector<Piece>& pieces, bool as_tuple = false) {
@@ -174,13 +212,18 @@ template <bool kFromRight>
 base::Result<Value> split(Runtime& run, const Value& self, CallArgs& arguments) {
   const Args a = TRY(bind_arguments(run, arguments, {"sep", "maxsplit"}, 0));
   const Int limit = given(a[1]) ? TRY(index_of(run, a[1])) : Int{-1};
-  TRY(run.check(1 + self.as_string().size() / 16));
-  if (!given_and_not_none(a[0]))
-    return texts(run, self,
-                 kFromRight ? rsplit_at_space(self.as_string(), limit) : split_at_space(self.as_string(), limit));
+  const std::string_view text = self.as_string();
+  TRY(run.check(1 + text.size() / 16));
+  Pieces pieces(run);
+  if (!given_and_not_none(a[0])) {
+    TRY(kFromRight ? rsplit_at_space(text, limit, pieces) : split_at_space(text, limit, pieces));
+    return texts(run, self, pieces.all);
+  }
   const Text& separator = *TRY(text_argument(run, a[0]));
   if (separator.empty()) return base::fail(run.error("'split' at an empty text"));
-  return texts(run, self, split_at(self.as_string(), separator.bytes(), limit, kFromRight));
+  TRY(kFromRight ? rsplit_at(run, text, separator.bytes(), limit, pieces)
+                 : split_at(text, separator.bytes(), limit, pieces));
+  return texts(run, self, pieces.all);
 }
 
 template <bool kFromRight>
@@ -190,7 +233,14 @@ base::Result<Value> partition(Runtime& run, const Value& self, CallArgs& argumen
   if (separator.empty()) return base::fail(run.error("'partition' at an empty text"));
   const std::string_view text = self.as_string();
   TRY(run.check(1 + text.size() / 16));
-  const std::size_t found = kFromRight ? text.rfind(separator.bytes()) : text.find(separator.bytes());
+  std::size_t found = std::string_view::npos;
+  if (kFromRight) {
+    ReversedTexts reversed(run);
+    TRY(reversed.reverse(text, separator.bytes()));
+    found = reversed.find_last(text.size());
+  } else {
+    found = base::find_text(text, separator.bytes());
+  }
   const std::size_t size = text.size(), none = kFromRight ? 0 : size;
   if (found == std::string_view::npos) return texts(run, self, {{0, none}, {none, none}, {none, size}}, true);
   Value parts = TRY(texts(run, self, {{0, found}, {0, 0}, {found + separator.bytes().size(), size}}, true));
@@ -200,19 +250,16 @@ base::Result<Value> partition(Runtime& run, const Value& self, CallArgs& argumen
 
 base::Result<Value> splitlines(Runtime& run, const Value& self, CallArgs& arguments) {
   const Args a = TRY(bind_arguments(run, arguments, {"keepends"}, 0));
-  TRY(run.check(1 + self.as_string().size() / 16));
-  std::vector<Piece> pieces;
-  for (const std::string_view line : lines_of(self.as_string(), given(a[0]) && truth(a[0]))) {
-    const auto begin = static_cast<std::size_t>(line.data() - self.as_string().data());
-    pieces.push_back({begin, begin + line.size()});
-  }
-  return texts(run, self, pieces);
+  Pieces lines(run);
+  TRY(lines_of(run, self.as_string(), given(a[0]) && truth(a[0]), lines));
+  return texts(run, self, lines.all);
 }
 
 template <bool kSuffix>
 base::Result<Value> remove_affix(Runtime& run, const Value& self, CallArgs& arguments) {
   const Args a = TRY(positional(run, arguments, 1, 1));
   const std::string_view affix = TRY(text_argument(run, a[0]))->bytes(), text = self.as_string();
+  TRY(run.check_text(affix.size()));
   if (kSuffix ? !text.ends_with(affix) : !text.starts_with(affix)) return self;
   const std::size_t begin = kSuffix ? 0 : affix.size(), end = kSuffix ? text.size() - affix.size() : text.size();
   return Value::string(TRY(sub_text(run.budget(), self.as_text(), begin, end)));

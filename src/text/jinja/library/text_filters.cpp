@@ -86,14 +86,17 @@ base::Result<Value> indent(Runtime& run, const Value& self, CallArgs& arguments)
   const bool first = given(a[1]) && truth(a[1]), blank = given(a[2]) && truth(a[2]);
   const Text& text = self.as_text();
   // A line end more, so that the last line is one even when it is empty.
+  HeldMemory held(run.budget());
+  if (!held.grow(text.bytes().size())) return base::fail(run.budget().failure());
   const std::string padded = text.bytes() + "\n";
+  Pieces lines(run);
+  TRY(lines_of(run, padded, false, lines));
   TextBuilder out(run.budget());
   bool is_first = true;
-  for (const std::string_view line : lines_of(padded, false)) {
-    const auto begin = static_cast<std::size_t>(line.data() - padded.data());
+  for (const auto& [begin, end] : lines.all) {
     if (!is_first) out.append("\n", Origin::kTemplate);
-    if (is_first ? first : (blank || !line.empty())) out.append(*margin);
-    out.append(text, begin, begin + line.size());
+    if (is_first ? first : (blank || begin < end)) out.append(*margin);
+    out.append(text, begin, end);
     TRY(run.check());
     is_first = false;
   }
@@ -113,9 +116,11 @@ base::Result<Value> truncate(Runtime& run, const Value& self, CallArgs& argument
   if (*size <= length || *size - length <= leeway) return self;
   if (!self.is(Kind::kString)) return base::fail(run.error(fmt::format("'truncate' of {}", type_name(self))));
   const Text& text = self.as_text();
+  TRY(run.check_text(text.offset_bytes()));
   std::size_t cut = text.offset(static_cast<std::size_t>(length - end_length));
   if (!given(a[1]) || !truth(a[1])) {
-    const std::size_t space = text.bytes().substr(0, cut).rfind(' ');
+    TRY(run.check_text(cut));
+    const std::size_t space = std::string_view(text.bytes()).substr(0, cut).rfind(' ');
     if (space != std::string::npos) cut = space;
   }
   TextBuilder out(run.budget());
@@ -127,6 +132,7 @@ base::Result<Value> truncate(Runtime& run, const Value& self, CallArgs& argument
 base::Result<Value> wordcount(Runtime& run, const Value& self, CallArgs& arguments) {
   TRY(bind_arguments(run, arguments, {}, 0));
   const TextPtr text = TRY(to_text(run, self));
+  TRY(run.check(1 + text->bytes().size() / 16));
   Int words = 0;
   bool inside = false;
   for (std::size_t at = 0; at < text->bytes().size();) {
@@ -146,6 +152,7 @@ base::Result<Value> to_json(Runtime& run, const Value& self, CallArgs& arguments
   if (given_and_not_none(a[1])) {
     options.item_separator = ",";
     if (a[1].is(Kind::kString)) {
+      TRY(run.check_text(a[1].as_string().size()));
       options.indent = std::string(a[1].as_string());
     } else {
       const Int width = TRY(index_of(run, a[1]));
@@ -157,6 +164,7 @@ base::Result<Value> to_json(Runtime& run, const Value& self, CallArgs& arguments
     const std::vector<Value> separators = TRY(elements_of(run, a[2]));
     if (separators.size() != 2 || !separators[0].is(Kind::kString) || !separators[1].is(Kind::kString))
       return base::fail(run.error("the separators of 'tojson' are two strings"));
+    TRY(run.check_text(separators[0].as_string().size() + separators[1].as_string().size()));
     options.item_separator = separators[0].as_string();
     options.key_separator = separators[1].as_string();
   }
@@ -179,6 +187,7 @@ base::Result<Value> to_integer(Runtime& run, const Value& self, CallArgs& argume
   if (self.is_integral()) return Value::integer(self.as_int(), self.origin());
   std::optional<double> number;
   if (self.is(Kind::kString)) {
+    TRY(run.check(1 + self.as_string().size() / 16));
     const Int base = given(a[1]) ? TRY(index_of(run, a[1])) : Int{10};
     if (base == 0 || (base >= 2 && base <= 36)) {
       const auto value = parse_int(self.as_string(), static_cast<int>(base));
@@ -200,6 +209,7 @@ base::Result<Value> to_float(Runtime& run, const Value& self, CallArgs& argument
   if (self.is(Kind::kUndefined)) return base::fail(run.undefined_error(self));
   if (self.is_number()) return Value::number(to_double(self), self.origin());
   if (!self.is(Kind::kString)) return otherwise;
+  TRY(run.check(1 + self.as_string().size() / 16));
   const auto number = parse_float(self.as_string());
   return number ? Value::number(*number, self.origin()) : otherwise;
 }

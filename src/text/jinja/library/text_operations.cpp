@@ -1,6 +1,7 @@
 // What string methods and text filters share.
 #include <algorithm>
 
+#include "base/find_text.h"
 #include "text/jinja/library/library.h"
 #include "text/jinja/value/characters.h"
 #include "text/jinja/value/operations.h"
@@ -63,6 +64,13 @@ void map_jinja_title(const Text& text, CaseMapper& mapper) {
 
 }  // namespace
 
+base::Result<> Pieces::add(std::size_t begin, std::size_t end) {
+  TRY(run_.check());
+  if (!held_.grow(sizeof(Piece))) return base::fail(run_.budget().failure());
+  all.push_back({begin, end});
+  return {};
+}
+
 base::Result<Value> change_case(Runtime& run, const Text& text, Casing casing) {
   const std::string& bytes = text.bytes();
   TRY(run.check(1 + bytes.size() / 8));
@@ -121,7 +129,7 @@ base::Result<TextPtr> strip_text(Runtime& run, const Text& text, const Value& ch
 base::Result<Value> replace_text(Runtime& run, const Text& text, const Text& from, const Text& to, Int count_max) {
   TextBuilder out(run.budget());
   const std::string& bytes = text.bytes();
-  TRY(run.check(1 + bytes.size() / 64));
+  TRY(run.check(1 + bytes.size() / 32));
   std::size_t copied = 0;
   if (from.empty()) {
     // Before every character and at the end.
@@ -138,7 +146,7 @@ base::Result<Value> replace_text(Runtime& run, const Text& text, const Text& fro
     }
   } else {
     for (; count_max != 0; --count_max) {
-      const std::size_t found = bytes.find(from.bytes(), copied);
+      const std::size_t found = base::find_text(bytes, from.bytes(), copied);
       if (found == std::string::npos) break;
       out.append(text, copied, found);
       out.append(to);
@@ -163,19 +171,18 @@ base::Result<Value> join_texts(Runtime& run, const Text& separator, const Value&
   return Value::string(TRY(out.take()));
 }
 
-std::vector<std::string_view> lines_of(std::string_view text, bool keep_ends) {
-  std::vector<std::string_view> lines;
+base::Result<> lines_of(Runtime& run, std::string_view text, bool keep_ends, Pieces& lines) {
+  TRY(run.check(1 + text.size() / 16));
   std::size_t begin = 0;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = at;
     const char32_t c = take_code_point(text, at);
     if (!is_line_break(c)) continue;
     if (c == '\r' && at < text.size() && text[at] == '\n') ++at;
-    lines.push_back(text.substr(begin, (keep_ends ? at : end) - begin));
+    TRY(lines.add(begin, keep_ends ? at : end));
     begin = at;
   }
-  if (begin < text.size()) lines.push_back(text.substr(begin));
-  return lines;
+  return begin < text.size() ? lines.add(begin, text.size()) : base::Result<>();
 }
 
 base::Result<Value> center_text(Runtime& run, const Text& text, Int width, std::string_view fill) {

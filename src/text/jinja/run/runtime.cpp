@@ -73,7 +73,7 @@ base::Result<RenderedText> Runtime::render(const Program& program) {
   };
   TRY(set_token("bos_token", input_.bos_token));
   TRY(set_token("eos_token", input_.eos_token));
-  auto* activation = heap_.make<Activation>(nullptr, program.slots_count);
+  auto* activation = make_activation(nullptr, program.slots_count);
   TextBuilder out(budget());
   enter(program.scope, *activation);
   TRY(exec(program.body, *activation, out));
@@ -104,7 +104,13 @@ Value Runtime::resolve(const std::string& name) {
   return Value::object(Kind::kFunction, function);
 }
 
+Activation* Runtime::make_activation(Activation* parent, int slots_count) {
+  budget().allocate(static_cast<std::size_t>(slots_count) * sizeof(Value));
+  return heap_.make<Activation>(parent, slots_count);
+}
+
 void Runtime::enter(const Scope& scope, Activation& activation) {
+  budget().step(scope.loads.size() / 16);
   for (const Load& load : scope.loads) {
     Value& slot = activation.slots[static_cast<std::size_t>(load.slot)];
     switch (load.kind) {

@@ -27,6 +27,8 @@ class Runtime {
   base::Error undefined_error(const Value& value) const;
   // Fails when a limit is passed; every loop of the interpreter asks.
   base::Result<> check(std::uint64_t steps = 1);
+  // For work that goes over bytes of a text.
+  base::Result<> check_text(std::size_t bytes) { return check(1 + bytes / 64); }
 
   // One more level of nesting for as long as it lives.
   class Level {
@@ -84,6 +86,7 @@ class Runtime {
   base::Result<Value> take_string(TextBuilder& builder);
   Value make_macro(const MacroCode& code, Activation& activation);
   void leave(const Scope& scope, Activation& activation);
+  Activation* make_activation(Activation* parent, int slots_count);
   base::Result<> bind_parameters(const Macro& macro, CallArgs& arguments, Activation& activation);
   base::Result<std::optional<Value>> object_attribute(const Value& value, std::string_view name);
   base::Result<std::optional<Value>> loop_attribute(Loop& loop, std::string_view name);

@@ -99,7 +99,7 @@ base::Result<Runtime::Flow> Runtime::exec_for(const Stmt& stmt, const Value& ite
   const LoopCode& code = *stmt.loop;
   Cursor cursor = TRY(Cursor::over(*this, iterable));
   if (stmt.test) {
-    auto* test_activation = heap_.make<Activation>(&test_parent, code.test_slots_count);
+    auto* test_activation = make_activation(&test_parent, code.test_slots_count);
     enter(code.test_scope, *test_activation);
     Iterator* tested = heap_.make<TestedItems>(std::move(cursor), stmt, *test_activation);
     cursor = TRY(Cursor::over(*this, Value::object(Kind::kIterator, tested)));
@@ -174,7 +174,7 @@ base::Result<Value> Runtime::call_loop(const Loop& loop, const Value& iterable) 
   if (loop.statement == nullptr) return base::fail(error("'loop' is called, and the loop is not recursive"));
   const Level level(*this);
   TRY(level.check());
-  auto* activation = heap_.make<Activation>(loop.defined_in, loop.statement->loop->slots_count);
+  auto* activation = make_activation(loop.defined_in, loop.statement->loop->slots_count);
   TRY(check());
   TextBuilder body(budget());
   TRY(exec_for(*loop.statement, iterable, *activation, body, loop.depth0 + 1, *loop.defined_in));
@@ -223,8 +223,9 @@ base::Result<> Runtime::bind_parameters(const Macro& macro, CallArgs& arguments,
 base::Result<Value> Runtime::call_macro(const Macro& macro, CallArgs& arguments) {
   const MacroCode& code = *macro.code;
   const int line = line_;
+  TRY(check(static_cast<std::uint64_t>(code.slots_count) / 16));
   std::optional<Activation> on_stack;
-  Activation* activation = code.keeps_activation ? heap_.make<Activation>(macro.defined_in, code.slots_count)
+  Activation* activation = code.keeps_activation ? make_activation(macro.defined_in, code.slots_count)
                                                  : &on_stack.emplace(macro.defined_in, code.slots_count);
   TRY(bind_parameters(macro, arguments, *activation));
   enter(code.scope, *activation);

@@ -1,5 +1,7 @@
 #include "text/jinja/syntax/scopes.h"
 
+#include <algorithm>
+#include <initializer_list>
 #include <map>
 #include <optional>
 
@@ -17,6 +19,12 @@ struct Variable {
   auto operator<=>(const Variable&) const = default;
 };
 
+// How many names are copied for branches: names in all branches, or a small template takes minutes.
+struct Copies {
+  std::size_t left = 1u << 20;
+  int refused_at = 0;  // line; 0: none
+};
+
 // What one scope knows of names. A first pass over the scope's statements (not into inner scopes) fills it.
 struct Symbols {
   struct Entry {
@@ -27,7 +35,16 @@ struct Symbols {
   int level = 0;
   std::map<std::string, Entry> own;
   std::set<std::string> stores;
+  Copies* copies = nullptr;
 
+  // False: the limit is passed, and the program is refused.
+  bool may_copy(std::size_t times, int line) {
+    const std::size_t count = times * (1 + own.size() + stores.size());
+    if (copies->refused_at != 0) return false;
+    if (count > copies->left) copies->refused_at = line;
+    copies->left -= std::min(count, copies->left);
+    return copies->refused_at == 0;
+  }
   std::optional<Variable> find(const std::string& name) const {
     for (const Symbols* scope = this; scope != nullptr; scope = scope->parent) {
       if (scope->own.contains(name)) return Variable{scope->level, name};
@@ -48,15 +65,15 @@ struct Symbols {
     own[name] = {Load::Kind::kParameter, std::nullopt};
   }
   // Joins what the branches of an if assign. What only some of them assign keeps the outer value in the others.
-  void join(const std::vector<Symbols>& branches) {
+  void join(std::initializer_list<const Symbols*> branches) {
     std::map<std::string, std::size_t> stored;
-    for (const Symbols& branch : branches) {
-      for (const std::string& name : branch.stores) stored[name] += !stores.contains(name);
+    for (const Symbols* branch : branches) {
+      for (const std::string& name : branch->stores) stored[name] += !stores.contains(name);
     }
     std::erase_if(stored, [](const auto& entry) { return entry.second == 0; });
-    for (const Symbols& branch : branches) {
-      for (const auto& [name, entry] : branch.own) own[name] = entry;
-      stores.insert(branch.stores.begin(), branch.stores.end());
+    for (const Symbols* branch : branches) {
+      for (const auto& [name, entry] : branch->own) own[name] = entry;
+      stores.insert(branch->stores.begin(), branch->stores.end());
     }
     for (const auto& [name, count] : stored) {
       if (count == branches.size()) continue;
@@ -93,23 +110,26 @@ void collect(const Target& target, Symbols& symbols, bool as_parameter) {
 
 void collect(const Block& block, Symbols& symbols);
 
-// A branch of an elif counts as an if of its own without else.
+// A branch of an elif counts as an if of its own without else. What is known of names is copied for each.
 void collect_if(const Stmt& stmt, Symbols& symbols) {
+  if (!symbols.may_copy(3, stmt.line)) return;
   const auto body_of = [&](std::size_t i, const Symbols& before) {
     Symbols branch = before;
     collect(stmt.branches[i].second, branch);
     return branch;
   };
   collect(stmt.branches[0].first, symbols);
-  Symbols body = body_of(0, symbols);
+  const Symbols body = body_of(0, symbols);
   Symbols elifs = symbols;
   for (std::size_t i = 1; i < stmt.branches.size(); ++i) {
+    if (!elifs.may_copy(2, stmt.line)) break;
     collect(stmt.branches[i].first, elifs);
-    elifs.join({body_of(i, elifs), elifs, elifs});
+    const Symbols branch = body_of(i, elifs), without = elifs;
+    elifs.join({&branch, &without, &without});
   }
   Symbols otherwise = symbols;
   collect(stmt.else_body, otherwise);
-  symbols.join({std::move(body), std::move(elifs), std::move(otherwise)});
+  symbols.join({&body, &elifs, &otherwise});
 }
 
 void collect(const Stmt& stmt, Symbols& symbols) {
@@ -161,12 +181,16 @@ struct Function {
 class Binder {
  public:
   base::Result<> run(Program& program) {
+    Copies copies;
     Symbols symbols;
+    symbols.copies = &copies;
     Function function;
     collect(program.body, symbols);
     TRY(bind(program.body, symbols, function));
     program.scope = scope_of(symbols, function);
     program.slots_count = static_cast<int>(function.slots.size());
+    if (copies.refused_at != 0)
+      return base::fail(syntax_error(copies.refused_at, "it has too many names in too many branches"));
     return {};
   }
 
@@ -175,6 +199,7 @@ class Binder {
     Symbols symbols;
     symbols.parent = &outer;
     symbols.level = outer.level + 1;
+    symbols.copies = outer.copies;
     return symbols;
   }
 

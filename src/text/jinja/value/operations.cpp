@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/find_text.h"
 #include "text/jinja/run/runtime.h"
 #include "text/jinja/value/print.h"
 
@@ -71,10 +72,13 @@ base::Result<std::size_t> hash_of(Runtime& run, const Value& key) {
         return std::hash<std::uint64_t>{}(static_cast<std::uint64_t>(*whole));
       return std::hash<double>{}(key.as_float());
     }
-    case Kind::kString: return std::hash<std::string_view>{}(key.as_string());
+    case Kind::kString:
+      TRY(run.check_text(key.as_string().size()));
+      return std::hash<std::string_view>{}(key.as_string());
     case Kind::kTuple: {
       const Runtime::Level level(run);
       TRY(level.check());
+      TRY(run.check(key.sequence().items.size()));
       std::size_t hash = 7;
       for (const Value& item : key.sequence().items) hash = hash * 31 + TRY(hash_of(run, item));
       return hash;
@@ -262,6 +266,7 @@ base::Result<Bounds> slice_bounds(Runtime& run, Int length, const Value& start, 
 }
 
 base::Result<Value> slice_text(Runtime& run, const Text& text, const Bounds& bounds, Int count) {
+  TRY(run.check_text(2 * text.offset_bytes()));
   if (bounds.step == 1) {
     const std::size_t begin = text.offset(static_cast<std::size_t>(bounds.start));
     const std::size_t end = count == 0 ? begin : text.offset(static_cast<std::size_t>(bounds.start + count));
@@ -270,6 +275,8 @@ base::Result<Value> slice_text(Runtime& run, const Text& text, const Bounds& bou
   std::vector<std::size_t> offsets;
   TRY(run.check(text.length()));
   const bool ascii = text.length() == text.bytes().size();
+  HeldMemory held(run.budget());
+  if (!ascii && !held.grow((text.length() + 1) * sizeof(std::size_t))) return base::fail(run.budget().failure());
   for (std::size_t at = 0; !ascii && at <= text.bytes().size(); ++at) {
     if (at == text.bytes().size() || (static_cast<unsigned char>(text.bytes()[at]) & 0xC0) != 0x80)
       offsets.push_back(at);
@@ -345,7 +352,10 @@ base::Result<bool> equal(Runtime& run, const Value& a, const Value& b) {
   switch (a.kind()) {
     case Kind::kUndefined:
     case Kind::kNone: return true;
-    case Kind::kString: return a.as_string() == b.as_string();
+    case Kind::kString:
+      if (a.as_string().size() != b.as_string().size()) return false;
+      TRY(run.check_text(a.as_string().size()));
+      return a.as_string() == b.as_string();
     case Kind::kList:
     case Kind::kTuple: return equal_sequences(run, a.sequence(), b.sequence());
     case Kind::kDict: return equal_dicts(run, a.dict(), b.dict());
@@ -361,7 +371,10 @@ base::Result<bool> equal(Runtime& run, const Value& a, const Value& b) {
 base::Result<bool> less(Runtime& run, const Value& a, const Value& b) {
   TRY(run.check());
   if (a.is_number() && b.is_number()) return order_of_numbers(a, b) == -1;
-  if (a.is(Kind::kString) && b.is(Kind::kString)) return a.as_string() < b.as_string();
+  if (a.is(Kind::kString) && b.is(Kind::kString)) {
+    TRY(run.check_text(std::min(a.as_string().size(), b.as_string().size())));
+    return a.as_string() < b.as_string();
+  }
   if (!a.is_sequence() || a.kind() != b.kind()) return base::fail(type_error(run, "no order", a, b));
   const Runtime::Level level(run);
   TRY(level.check());
@@ -390,8 +403,8 @@ base::Result<bool> compare(Runtime& run, Comparison comparison, const Value& a, 
 base::Result<bool> contains(Runtime& run, const Value& container, const Value& element) {
   if (container.is(Kind::kString)) {
     if (!element.is(Kind::kString)) return base::fail(type_error(run, "'in'", element, container));
-    TRY(run.check(1 + container.as_string().size() / 64));
-    return container.as_string().find(element.as_string()) != std::string_view::npos;
+    TRY(run.check(1 + container.as_string().size() / 32));
+    return base::find_text(container.as_string(), element.as_string()) != std::string_view::npos;
   }
   if (container.is(Kind::kDict)) return TRY(dict_find(run, container.dict(), element)) != nullptr;
   if (container.is(Kind::kDictView) && container.dict_view().part == DictView::Part::kKeys)

@@ -38,6 +38,22 @@ class Budget {
   std::uint64_t failed_limit_ = 0;
 };
 
+// Memory that a function needs for as long as it runs, beside texts and containers.
+class HeldMemory {
+ public:
+  explicit HeldMemory(Budget& budget) : budget_(budget) {}
+  ~HeldMemory() { budget_.release(bytes_); }
+  HeldMemory(const HeldMemory&) = delete;
+  bool grow(std::size_t bytes) {
+    bytes_ += bytes;
+    return budget_.allocate(bytes);
+  }
+
+ private:
+  Budget& budget_;
+  std::size_t bytes_ = 0;
+};
+
 struct OriginRun {
   std::size_t end;  // byte offset after the run
   Origin origin;
@@ -55,8 +71,9 @@ class Text {
   const std::vector<OriginRun>& runs() const { return runs_; }
   bool empty() const { return bytes_.empty(); }
   std::size_t length() const { return length_; }  // code points
-  // Byte offset of code point `index`; index <= length().
+  // Byte offset of code point `index`; index <= length(). Walks at most offset_bytes() of the text.
   std::size_t offset(std::size_t index) const;
+  std::size_t offset_bytes() const { return length_ == bytes_.size() ? 0 : bytes_.size(); }
   Origin origin_at(std::size_t byte) const;
   // kData when any byte is.
   Origin origin() const;

@@ -2,11 +2,11 @@
 // The values of a running template. Scalars and texts are values; containers and callables are objects of a Heap, which
 // frees all of them at once when the render ends, so that cycles need no care.
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -125,7 +125,7 @@ struct Dict final : Object {
     Value key, value;
   };
   std::vector<Entry> entries;
-  std::unordered_multimap<std::size_t, std::size_t> index;  // hash of the key -> entry; only past kIndexFrom entries
+  std::multimap<std::size_t, std::size_t> index;  // hash of the key -> entry; only past kIndexFrom entries
   static constexpr std::size_t kIndexFrom = 8;
 };
 
