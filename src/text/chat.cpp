@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <boost/json.hpp>
 #include <utility>
@@ -73,24 +74,36 @@ base::Result<json::object> variables_of(const ChatInput& input) {
   return variables;
 }
 
-// The template with the texts in place of {query} and {document}, once each.
+// The template with the texts in place of each {query} and {document}.
 base::Result<ChatPrompt> filled_in(const Tokenizer& tokenizer, std::string_view form, std::string_view query,
                                    std::string_view document) {
-  const std::array<std::pair<std::string_view, std::string_view>, 2> places{
-      std::pair(std::string_view("{query}"), query), std::pair(std::string_view("{document}"), document)};
+  struct Place {
+    std::string_view name, text;
+    std::size_t next;
+  };
+  std::array<Place, 2> places{Place{"{query}", query, form.find("{query}")},
+                              Place{"{document}", document, form.find("{document}")}};
+  constexpr std::size_t kBytesMax = jinja::RenderLimits{}.output_bytes_max;
   std::vector<TextRun> runs;
   ChatPrompt out;
-  while (!form.empty()) {
-    std::size_t at = form.size();
-    const std::pair<std::string_view, std::string_view>* next = nullptr;
-    for (const auto& place : places) {
-      if (const std::size_t found = form.find(place.first); found < at) at = found, next = &place;
+  for (std::size_t at = 0; at < form.size();) {
+    Place& place = places[0].next < places[1].next ? places[0] : places[1];
+    const std::size_t end = std::min(place.next, form.size());
+    runs.push_back({.text = std::string(form.substr(at, end - at)), .origin = TextOrigin::kTemplate});
+    out.text += runs.back().text;
+    at = end;
+    if (at == form.size()) break;
+    if (out.text.size() + place.text.size() > kBytesMax) {
+      return base::fail(refused(
+          "query", "length",
+          fmt::format("the model's template for reranking makes more than {} bytes of this pair; send less text",
+                      kBytesMax)));
     }
-    runs.push_back({.text = std::string(form.substr(0, at)), .origin = TextOrigin::kTemplate});
-    form.remove_prefix(next != nullptr ? at + next->first.size() : at);
-    if (next != nullptr) runs.push_back({.text = std::string(next->second), .origin = TextOrigin::kData});
+    runs.push_back({.text = std::string(place.text), .origin = TextOrigin::kData});
+    out.text += place.text;
+    at += place.name.size();
+    place.next = form.find(place.name, at);
   }
-  for (const TextRun& run : runs) out.text += run.text;
   out.tokens = TRY(tokenizer.encode(runs, false));
   return out;
 }

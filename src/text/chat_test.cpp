@@ -74,6 +74,25 @@ TEST(Chat, TokensThatAreNoTextAreNotDefined) {
   EXPECT_EQ(prompt->text, "False");
 }
 
+TEST(Chat, ATemplateForPairsMultipliesNoTextBeyondWhatATemplateMaySay) {
+  TokenizerData data = chat_data();
+  const auto tokenizer = Tokenizer::create(data).value();
+  const auto told = [&](const std::string& form, const std::string& query) {
+    data.named_chat_templates = {{.name = "rerank", .text = form}};
+    return Chat(data).pair_prompt(tokenizer, query, "D", {});
+  };
+  const auto one = told("{{query}}<{document}|{query}>", "Q");
+  ASSERT_TRUE(one) << one.error().message;
+  EXPECT_EQ((*one)->text, "{Q}<D|Q>");
+  std::string many;
+  for (int i = 0; i < 20'000; ++i) many += "{query}";
+  const auto refused = told(many, std::string(1000, 'q'));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, base::ErrorCode::kInvalidParams);
+  EXPECT_EQ(refused.error().message,
+            "the model's template for reranking makes more than 16777216 bytes of this pair; send less text");
+}
+
 TEST(Chat, RefusalsSayWhatToDo) {
   TokenizerData data = chat_data();
   const auto tokenizer = Tokenizer::create(data).value();
