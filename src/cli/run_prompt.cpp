@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <functional>
 
+#include "base/file.h"
 #include "base/process.h"
 #include "cli/commands.h"
 #include "cli/models/pull.h"
@@ -28,16 +29,17 @@ int print_job(const GlobalOptions& global, bool stats, const Follow& follow) {
     std::fflush(stderr);
   });
   AnswerOutput answer;
-  bool is_read = true;
+  int write_error = 0;  // errno of the first part that could not be written
   const auto print = [&](std::string_view text) {
     if (global.json) return true;
     if (answer.print(text)) return true;
-    is_read = errno != EPIPE;
+    write_error = errno;
     return false;
   };
   const auto job = follow(**api, interrupt, print, display);
-  if (is_read) answer.finish();
-  if (!is_read) return kInterrupted;  // as `head` wants it: quietly
+  if (write_error == EPIPE) return kInterrupted;  // as `head` wants it: quietly
+  if (write_error != 0) return report(base::io_error("cannot write", "standard output", write_error), global.json);
+  answer.finish();
   if (!job) {
     // The answer's last line has no end yet.
     if (job.error().code == base::ErrorCode::kCancelled && !global.json) std::fputs("\n", stderr);

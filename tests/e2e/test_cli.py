@@ -80,6 +80,20 @@ def test_ctrl_c_cancels_the_job(box, gate):
     gate.open()
 
 
+def test_a_full_disk_is_told_and_ends_the_job(box, gate):
+    gate.hold()
+    with open("/dev/full", "wb") as full:
+        process = subprocess.Popen([str(BIN / "llorch"), "--state-dir", str(box), "run", NAME, "Once", "--max-tokens", "402", "--seed", "7"],
+                                   stdout=full, stderr=subprocess.PIPE, env=clean_env(box))
+        gate.let_pass(8)
+        _, said = process.communicate(timeout=HANG_S)
+    gate.open()
+    assert process.returncode == 1, said
+    assert b"cannot write standard output: No space left on device" in said and b"interrupted" not in said
+    wait_for("the job to be cancelled", lambda: all(
+        j["status"] in ("completed", "cancelled") for j in json.loads(llorch("--json", "ps", state_dir=box).stdout)["tasks"]))
+
+
 def test_a_pipe_that_is_closed_ends_the_job_quietly(box, gate):
     gate.hold()
     gate.let_pass(8)
