@@ -236,7 +236,7 @@ void Pool::describe(const net::http::Target& target, const HttpReplyPtr& reply) 
 }
 
 void Pool::serve(HttpRequest request, const HttpReplyPtr& reply) {
-  static const std::string tokenizer = text::serialize(text::byte_bpe_data({}));
+  static const std::string tokenizer = text::serialize(text::byte_bpe_data({})).value();
   const auto target = net::http::parse_target(request.target).value();
   if (target.path == "/v2/state") {
     link(reg::Heard{});
