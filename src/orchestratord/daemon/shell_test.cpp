@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "net/testing/held_transport.h"
 #include "orchestratord/daemon/testing/daemon_fixture.h"
 #include "orchestratord/store/sqlite_store.h"
 #include "wire/json.h"
@@ -14,25 +15,6 @@ namespace {
 
 const base::PoolId kPool("pool-a");
 const std::string kEndpoint = "http://127.0.0.1:9";
-
-// Keeps what it is asked until the test answers it.
-struct HeldTransport final : net::Transport {
-  void request(net::ClientRequest request, std::function<void(base::Result<net::Response>)> done) override {
-    requests.emplace_back(std::move(request), std::move(done));
-  }
-  net::StreamHandle stream(net::ClientRequest, net::StreamCallbacks) override { return {}; }
-  void answer(base::Result<net::Response> response) {
-    auto done = std::move(requests.back().second);
-    requests.pop_back();
-    done(std::move(response));
-  }
-  std::vector<std::pair<net::ClientRequest, std::function<void(base::Result<net::Response>)>>> requests;
-};
-
-struct InlineExecutor final : net::Executor {
-  void post(std::function<void()> fn) override { fn(); }
-  void post_after(std::int64_t, std::function<void()>) override {}
-};
 
 class ShellTest : public ::testing::Test {
  protected:
@@ -109,8 +91,8 @@ class ShellTest : public ::testing::Test {
   std::vector<wire::KnownModel> known_models_;
   std::unique_ptr<models::ModelNames> names_ =
       models::ModelNames::open({.file = {}, .configured = {}, .roots = {}, .clock = &clock_}).value();
-  HeldTransport client_;
-  InlineExecutor executor_;
+  net::testing::HeldTransport client_;
+  net::testing::InlineExecutor executor_;
   std::vector<core::Event> events_;
   std::optional<config::PoolCredential> credential_;
   std::unique_ptr<pool_access::PoolAccess> access_;

@@ -4,6 +4,8 @@
 
 #include <map>
 
+#include "net/testing/held_transport.h"
+
 namespace llorch::orchestratord::traces {
 namespace {
 
@@ -12,25 +14,12 @@ struct ManualClock final : base::Clock {
   std::int64_t mono_ms = 1000;
 };
 
-// Keeps what it is asked until the test answers it.
-struct HeldTransport final : net::Transport {
-  void request(net::ClientRequest request, std::function<void(base::Result<net::Response>)> done) override {
-    requests.emplace_back(std::move(request), std::move(done));
-  }
-  net::StreamHandle stream(net::ClientRequest, net::StreamCallbacks) override { return {}; }
-  void answer(base::Result<net::Response> response) {
-    auto done = std::move(requests.back().second);
-    requests.pop_back();
-    done(std::move(response));
-  }
-  void answer(int status) { answer(net::Response{.status = status, .headers = {}, .body = "{}"}); }
-  std::vector<std::pair<net::ClientRequest, std::function<void(base::Result<net::Response>)>>> requests;
-};
-
 struct SpanExporterTest : testing::Test {
   ManualClock clock;
   base::SeededEntropy entropy{1};
-  HeldTransport client;
+  net::testing::HeldTransport client;
+
+  void answer(int status) { client.answer(net::Response{.status = status, .headers = {}, .body = "{}"}); }
   std::map<SpanExporter::Outcome, std::int64_t> counted;
   SpanExporter exporter{{.client = &client,
                          .clock = &clock,
@@ -55,11 +44,11 @@ TEST_F(SpanExporterTest, SendsOneRequestAtATime) {
   exporter.tick();
   ASSERT_EQ(client.requests.size(), 1U);
   EXPECT_EQ(client.requests[0].first.url, "http://127.0.0.1:4318/v1/traces");
-  client.answer(200);
+  answer(200);
   EXPECT_EQ(counted[kExported], 3);
   exporter.tick();
   ASSERT_EQ(client.requests.size(), 1U) << "the fourth";
-  client.answer(200);
+  answer(200);
   EXPECT_EQ(counted[kExported], 4);
   EXPECT_EQ(counted[kDropped], 0);
 }
@@ -73,7 +62,7 @@ TEST_F(SpanExporterTest, WhatIsOverloadedIsAskedAgainLaterAndLater) {
   add(1);
   exporter.tick();
   const std::string body = client.requests[0].first.body;
-  client.answer(503);
+  answer(503);
   exporter.tick();
   EXPECT_TRUE(client.requests.empty()) << "a pause";
   clock.mono_ms += 1000;
@@ -87,7 +76,7 @@ TEST_F(SpanExporterTest, WhatIsOverloadedIsAskedAgainLaterAndLater) {
   clock.mono_ms += 1;
   exporter.tick();
   ASSERT_EQ(client.requests.size(), 1U);
-  client.answer(200);
+  answer(200);
   EXPECT_EQ(counted[kExported], 1);
   EXPECT_EQ(counted[kDropped], 0);
   add(1);
@@ -98,7 +87,7 @@ TEST_F(SpanExporterTest, WhatIsOverloadedIsAskedAgainLaterAndLater) {
 TEST_F(SpanExporterTest, WhatIsRefusedForGoodIsDropped) {
   add(1);
   exporter.tick();
-  client.answer(400);
+  answer(400);
   clock.mono_ms += 1000;
   exporter.tick();
   EXPECT_TRUE(client.requests.empty());

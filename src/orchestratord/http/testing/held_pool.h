@@ -15,24 +15,10 @@
 #include "base/entropy.h"
 #include "base/file.h"
 #include "net/http/url.h"
+#include "net/testing/held_transport.h"
 #include "orchestratord/http/context.h"
 
 namespace llorch::orchestratord::http::testing {
-
-struct HeldTransport final : net::Transport {
-  using Done = std::function<void(base::Result<net::Response>)>;
-  void request(net::ClientRequest request, Done done) override {
-    requests.emplace_back(std::move(request), std::move(done));
-  }
-  net::StreamHandle stream(net::ClientRequest, net::StreamCallbacks) override { return {}; }
-  std::vector<std::pair<net::ClientRequest, Done>> requests;
-};
-
-// What is posted for later never runs.
-struct InlineExecutor final : net::Executor {
-  void post(std::function<void()> fn) override { fn(); }
-  void post_after(std::int64_t, std::function<void()>) override {}
-};
 
 struct HeldPool : ::testing::Test {
   HeldPool() {
@@ -76,8 +62,8 @@ struct HeldPool : ::testing::Test {
   base::ManualClock clock;
   base::SystemEntropy entropy;
   config::Config config;
-  InlineExecutor executor;
-  HeldTransport client;
+  net::testing::InlineExecutor executor;
+  net::testing::HeldTransport client;
   models::Catalog catalog{{.client = &client, .runtime = &executor, .clock = &clock}};
   std::unique_ptr<pool_access::PoolAccess> pools;
   std::unique_ptr<models::ModelNames> names =
