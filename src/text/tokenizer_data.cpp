@@ -286,33 +286,25 @@ auto roles(auto& tokens) {
   return std::array{&tokens.prefix, &tokens.suffix, &tokens.middle, &tokens.pad, &tokens.repository, &tokens.separator};
 }
 
-}  // namespace
-
-namespace {
-
-// Of the tokens behind the first `rows`, those that text or an end may be made of; nothing: the tokenizer does without all of them.
-std::optional<TokenId> first_needed(const TokenizerData& data, std::size_t rows) {
+// Whether text or an end may be made of a token behind the first `rows`.
+bool needs_more_than(const TokenizerData& data, std::size_t rows) {
   const auto is_behind = [rows](TokenId id) { return index(id) >= rows; };
+  const auto is_role_behind = [&](const std::optional<TokenId>& role) { return role && is_behind(*role); };
   for (std::size_t id = rows; id < data.tokens.size(); ++id) {
     const TokenKind kind = data.kinds.empty() ? TokenKind::kNormal : data.kinds[id];
-    if (kind != TokenKind::kControl && kind != TokenKind::kUserDefined && kind != TokenKind::kUnused)
-      return TokenId{static_cast<std::uint32_t>(id)};
+    if (kind != TokenKind::kControl && kind != TokenKind::kUserDefined && kind != TokenKind::kUnused) return true;
   }
-  const InfillTokens& infill = data.infill;
-  for (const auto& role : {data.bos, data.eos, data.eot, data.eom, data.unknown, infill.prefix, infill.suffix,
-                           infill.middle, infill.pad, infill.repository, infill.separator}) {
-    if (role && is_behind(*role)) return role;
+  for (const auto* role : {&data.bos, &data.eos, &data.eot, &data.eom, &data.unknown}) {
+    if (is_role_behind(*role)) return true;
   }
-  static const std::vector<TokenId> kNone;
-  for (const auto* ids : {&data.json.prefix, &data.json.suffix, data.json.pair ? &data.json.pair->between : &kNone}) {
-    if (const auto found = std::ranges::find_if(*ids, is_behind); found != ids->end()) return *found;
+  for (const auto* role : roles(data.infill)) {
+    if (is_role_behind(*role)) return true;
   }
-  for (const MergeIds& merge : data.json.merges) {
-    for (const TokenId id : {merge.left, merge.right}) {
-      if (is_behind(id)) return id;
-    }
-  }
-  return std::nullopt;
+  const auto is_any_behind = [&](const std::vector<TokenId>& ids) { return std::ranges::any_of(ids, is_behind); };
+  return is_any_behind(data.json.prefix) || is_any_behind(data.json.suffix) ||
+         (data.json.pair && is_any_behind(data.json.pair->between)) ||
+         std::ranges::any_of(data.json.merges,
+                             [&](const MergeIds& merge) { return is_behind(merge.left) || is_behind(merge.right); });
 }
 
 }  // namespace
@@ -321,8 +313,7 @@ base::Result<> fit_to_rows(TokenizerData& data, std::int64_t rows) {
   const std::size_t tokens = data.tokens.size();
   const auto count = static_cast<std::size_t>(rows);
   if (count == tokens) return {};
-  const auto needed = count < tokens ? first_needed(data, count) : std::nullopt;
-  if (rows <= 0 || count > TokenizerLimits::kTokensMax || needed) {
+  if (rows <= 0 || count > TokenizerLimits::kTokensMax || (count < tokens && needs_more_than(data, count))) {
     return base::fail(base::ErrorCode::kModelIncompatible,
                       fmt::format("the tokenizer has {} tokens and the model rows for {}: these files are not of one "
                                   "model, or tokens were added without rows",

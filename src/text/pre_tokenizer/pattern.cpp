@@ -1,7 +1,6 @@
 #include "text/pre_tokenizer/pattern.h"
 
-#include <cstring>
-
+#include "base/find_text.h"
 #include "text/unicode/char_class.h"
 
 namespace llorch::text::pre_tokenizer {
@@ -21,10 +20,8 @@ base::Result<std::optional<Match>> Pattern::find(std::string_view text, std::siz
   if (const auto* scanner = std::get_if<Scanner>(&impl_)) return pre_tokenizer::find(*scanner, text, from);
   if (const auto* regex = std::get_if<Regex>(&impl_)) return regex->find(text, from, budget);
   const std::string& literal = std::get<std::string>(impl_);
-  // Linear also where the text begins like the literal everywhere, which string_view::find is not.
-  const void* found = memmem(text.data() + from, text.size() - from, literal.data(), literal.size());
-  if (found == nullptr) return std::optional<Match>();
-  const auto begin = static_cast<std::size_t>(static_cast<const char*>(found) - text.data());
+  const std::size_t begin = base::find_text(text, literal, from);
+  if (begin == std::string_view::npos) return std::optional<Match>();
   return std::optional(Match{begin, begin + literal.size()});
 }
 
