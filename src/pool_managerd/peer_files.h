@@ -5,9 +5,9 @@
 #include <string>
 
 #include "base/clock.h"
+#include "base/task_thread.h"
 #include "net/server.h"
 #include "pool_managerd/provisioner/provisioner.h"
-#include "pool_managerd/task_thread.h"
 
 namespace llorch::pool_managerd {
 
@@ -37,7 +37,7 @@ class PeerFiles {
 
   const PeerFilesOptions options_;
   std::atomic<int> sendings_ = 0;
-  TaskThread thread_;
+  base::TaskThread thread_;
 };
 
 }  // namespace llorch::pool_managerd

@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/process.h"
+#include "base/task_thread.h"
 #include "base/version.h"
 #include "engine/compute/cuda/backend.h"
 #include "engine/inference/repack_cache/repack_cache.h"
@@ -37,7 +38,6 @@
 #include "pool_managerd/registration/orchestrator_link.h"
 #include "pool_managerd/staging/staging.h"
 #include "pool_managerd/state_lock.h"
-#include "pool_managerd/task_thread.h"
 #include "pool_managerd/worker_host.h"
 #include "pool_managerd/worker_lifecycle/lifecycle.h"
 #include "wire/device_mask.h"
@@ -133,10 +133,10 @@ class PoolManager::Impl {
   net::IoRuntime runtime_;
   std::optional<registration::OrchestratorLink> link_;
   std::optional<WorkerHost> workers_;
-  TaskThread inspect_thread_;  // headers of models and the driver: quick
-  TaskThread hash_thread_;     // whole files: slow, so that starts do not wait for it
-  TaskThread verify_thread_;   // files that are known, once more: a new one does not wait for them
-  TaskThread check_thread_;    // whole files as well, which nobody waits for
+  base::TaskThread inspect_thread_;  // headers of models and the driver: quick
+  base::TaskThread hash_thread_;     // whole files: slow, so that starts do not wait for it
+  base::TaskThread verify_thread_;   // files that are known, once more: a new one does not wait for them
+  base::TaskThread check_thread_;    // whole files as well, which nobody waits for
   net::Client client_;
   net::Timer refresh_, look_;
   std::optional<staging::Staging> staging_;
@@ -389,7 +389,7 @@ void PoolManager::Impl::start_worker(wire::StartWorkerRequest wanted, base::Corr
 }
 
 void PoolManager::Impl::describe(std::string ref, model_catalog::WorkerShape shape, bool reread, ExchangePtr exchange) {
-  TaskThread& thread = reread ? verify_thread_ : hash_thread_;
+  base::TaskThread& thread = reread ? verify_thread_ : hash_thread_;
   thread.post([this, ref = std::move(ref), shape = std::move(shape), reread, exchange = std::move(exchange)] {
     const auto facts = engines::is_engine_ref(ref) ? engines_.describe(ref) : catalog_.describe(ref, shape, reread);
     if (facts) {

@@ -10,9 +10,9 @@
 
 #include "base/id.h"
 #include "base/result.h"
+#include "base/task_thread.h"
 #include "pool_managerd/engines/engine_table.h"
 #include "pool_managerd/main_loop.h"
-#include "pool_managerd/task_thread.h"
 #include "pool_managerd/worker_lifecycle/lifecycle.h"
 #include "pool_managerd/worker_lifecycle/worker_log.h"
 #include "pool_managerd/worker_lifecycle/worker_process.h"
@@ -87,7 +87,7 @@ class WorkerHost {
   engines::ContainerRecords containers_;
   std::atomic<bool> leave_containers_ = false;
   std::map<std::string, Running> running_;
-  TaskThread container_thread_;
+  base::TaskThread container_thread_;
 };
 
 }  // namespace llorch::pool_managerd

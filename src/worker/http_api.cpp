@@ -5,9 +5,9 @@
 #include <mutex>
 
 #include "base/log.h"
+#include "base/task_thread.h"
 #include "net/sse/sse.h"
 #include "wire/json.h"
-#include "worker/images/work_thread.h"
 #include "worker/metrics.h"
 #include "worker/sampling/constraint.h"
 
@@ -234,7 +234,7 @@ class HttpApi {
   HttpApiContext c_;
   sampling::Constraints constraints_;
   std::once_flag shutdown_once_;
-  images::WorkThread image_thread_;  // last: it uses the others
+  base::TaskThread image_thread_;  // last: it uses the others
 };
 
 }  // namespace

@@ -6,7 +6,6 @@
 
 #include "base/base64.h"
 #include "base/file.h"
-#include "worker/images/work_thread.h"
 
 namespace llorch::worker::images {
 namespace {
@@ -80,45 +79,6 @@ TEST_F(PromptImagesTest, WhatTakesTooMuchMemoryIsRefusedUndecoded) {
   vision_.merge = 16;
   EXPECT_EQ(outcome(12, {.file = "@@", .width = 4096, .height = 3072}), "image_size");
   EXPECT_EQ(outcome(2, {.file = "@@", .width = 2048, .height = 1024}), "image_base64");
-}
-
-TEST(WorkThread, GoesOnBehindWorkThatThrows) {
-  auto held = std::make_shared<int>(0);
-  std::atomic<bool> ended{false};
-  {
-    WorkThread thread(2);
-    ASSERT_TRUE(thread.post([held] { throw std::bad_alloc(); }));
-    while (held.use_count() != 1) std::this_thread::yield();
-    ASSERT_TRUE(thread.post([&] { ended = true; }));
-    while (!ended) std::this_thread::yield();
-  }
-  EXPECT_TRUE(ended);
-}
-
-TEST(WorkThread, RunsInOrderAndBoundsWhatWaits) {
-  std::vector<int> done;
-  {
-    std::mutex gate;
-    gate.lock();
-    std::atomic<bool> begun{false};
-    WorkThread thread(2);
-    ASSERT_TRUE(thread.post([&] {
-      begun = true;
-      const std::lock_guard wait(gate);
-      done.push_back(0);
-    }));
-    while (!begun) std::this_thread::yield();
-    EXPECT_TRUE(thread.post([&] { done.push_back(1); }));
-    std::atomic<bool> ended{false};
-    EXPECT_TRUE(thread.post([&] {
-      done.push_back(2);
-      ended = true;
-    }));
-    EXPECT_FALSE(thread.post([&] { done.push_back(3); }));
-    gate.unlock();
-    while (!ended) std::this_thread::yield();
-  }
-  EXPECT_EQ(done, (std::vector<int>{0, 1, 2}));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "pool_managerd/task_thread.h"
+#include "base/task_thread.h"
 
 #include <exception>
 #include <utility>
@@ -6,19 +6,20 @@
 #include "base/exceptions.h"
 #include "base/log.h"
 
-namespace llorch::pool_managerd {
+namespace llorch::base {
 
-TaskThread::TaskThread() : thread_([this] { run(); }) {}
+TaskThread::TaskThread(std::size_t waiting_max) : waiting_max_(waiting_max), thread_([this] { run(); }) {}
 
 TaskThread::~TaskThread() { stop(); }
 
-void TaskThread::post(std::function<void()> task) {
+bool TaskThread::post(std::function<void()> task) {
   {
     const std::lock_guard lock(mutex_);
-    if (stopped_) return;
+    if (stopped_ || tasks_.size() >= waiting_max_) return false;
     tasks_.push_back(std::move(task));
   }
   wake_.notify_one();
+  return true;
 }
 
 void TaskThread::stop() {
@@ -45,11 +46,10 @@ void TaskThread::run() {
     try {
       task();
     } catch (const std::exception&) {
-      base::log_event(base::LogLevel::kError, "task.failed", {},
-                      "A task failed inside a library; the process goes on without it.",
-                      {{"type", base::current_exception_type()}});
+      log_event(LogLevel::kError, "task.failed", {}, "A task failed inside a library; the process goes on without it.",
+                {{"type", current_exception_type()}});
     }
   }
 }
 
-}  // namespace llorch::pool_managerd
+}  // namespace llorch::base
