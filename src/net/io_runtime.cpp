@@ -166,7 +166,8 @@ void Timer::cancel() {
 }
 
 struct IoRuntime::Impl {
-  asio::io_context context{1};  // one thread runs it
+  // One thread runs it. Not 1: with that hint Asio lets what others post pass what the thread itself has posted.
+  asio::io_context context{2};
   asio::executor_work_guard<asio::io_context::executor_type> work{context.get_executor()};
   std::thread thread;
   std::atomic<bool> stopped = false;

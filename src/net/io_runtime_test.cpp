@@ -35,6 +35,26 @@ TEST(IoRuntime, PostRunsOnAnIoThread) {
   EXPECT_FALSE(runtime.on_io_thread());
 }
 
+TEST(IoRuntime, RunsInOrderOfPostingWhoeverPosts) {
+  IoRuntime runtime;
+  std::vector<int> order;
+  std::promise<void> own_is_posted, others_is_posted, last;
+  runtime.post([&] {
+    runtime.post([&] { order.push_back(1); });
+    own_is_posted.set_value();
+    others_is_posted.get_future().wait();
+  });
+  own_is_posted.get_future().wait();
+  runtime.post([&] {
+    order.push_back(2);
+    runtime.post([&] { last.set_value(); });
+  });
+  others_is_posted.set_value();
+  last.get_future().wait();
+  runtime.stop();
+  EXPECT_EQ(order, (std::vector<int>{1, 2}));
+}
+
 TEST(IoRuntime, TimersFire) {
   IoRuntime runtime;
   std::promise<void> once;
