@@ -177,6 +177,7 @@ def test_who_waits_for_a_deleted_one_is_told(stack):
             waiting = client.submit(stack.request, "POST", "/v1/responses", {**ASK, "store": True})
             file, = wait_for("the response to be kept", lambda: set((stack.dir / "blobs").glob("resp_*.blob")) - before)
             job_id = file.stem.removeprefix("resp_")
+            wait_for("the job to be known", lambda: stack.request("GET", f"/v2/tasks/{job_id}").status == 200)  # it is kept first
             stack.wait_running(job_id)
             assert stack.request("DELETE", f"/v1/responses/{file.stem}").status == 200
             stack.gate.open()

@@ -34,6 +34,8 @@ def test_logs_and_metrics_are_for_machines():
                                 headers={"X-Correlation-Id": "corr-retried"}).json["job_id"]
         stack.gate.let_pass(1)
         wait_for("the job to run", lambda: stack.job(retried)["tokens_out"] > 0)
+        wait_for("the worker to have written its line, which a SIGKILL would take",  # it writes behind its answers
+                 lambda: any("corr-retried" in path.read_text(errors="replace") for path in (stack.dir / "logs").glob("worker-*.log")))
         os.kill(stack.ready_worker()["pid"], signal.SIGKILL)
         stack.gate.open()
         stack.wait_terminal(retried)
