@@ -17,6 +17,7 @@
 #include "base/find_text.h"
 #include "base/id.h"
 #include "base/json_text.h"
+#include "base/keyed_hash.h"
 #include "base/log.h"
 #include "base/philox.h"
 #include "base/process.h"
@@ -317,6 +318,66 @@ TEST(Base64, BothWays) {
   for (const std::string_view text :
        {"Z", "Zg", "Zg=", "Zg===", "Zh==", "Zm9=", "Zm 9", "Zm9v\n", "Z-==", "====", "=Zg=", "Zg==Zg=="})
     EXPECT_EQ(base64_decode(text), std::nullopt) << text;
+}
+
+TEST(JsonText, AStringEndsBehindTheQuoteThatNothingEscapes) {
+  EXPECT_EQ(json_string_end(R"("a")", 0), 3U);
+  EXPECT_EQ(json_string_end(R"(["\\"])", 1), 5U);
+  EXPECT_EQ(json_string_end(R"("\"x", 1)", 0), 5U);
+  EXPECT_EQ(json_string_end(R"("\")", 0), 3U) << "no end";
+  EXPECT_EQ(json_string_end("\"", 0), 1U);
+}
+
+TEST(JsonText, AnObjectEndsBehindItsBrace) {
+  EXPECT_EQ(json_object_end(R"({} {})"), 2U);
+  EXPECT_EQ(json_object_end(R"({"}": [{"a": "]"}]}x)"), 19U);
+  EXPECT_EQ(json_object_end(R"({"a": {)"), 7U) << "no end";
+}
+
+std::string object_of(std::size_t count) {
+  std::string out = "{";
+  for (std::size_t i = 0; i < count; ++i) out += std::string(i == 0 ? "" : ",") + "\"" + std::to_string(i) + "\":1";
+  return out + "}";
+}
+
+TEST(JsonText, ObjectsOfManyMembersAreCostly) {
+  EXPECT_FALSE(has_costly_objects(object_of(11'000)));
+  EXPECT_TRUE(has_costly_objects(object_of(12'000)));
+  EXPECT_TRUE(has_costly_objects(R"({"a":[)" + object_of(12'000) + "]}")) << "at any depth";
+  std::string many = "[";
+  for (int i = 0; i < 200; ++i) many += object_of(1000) + ",";
+  EXPECT_TRUE(has_costly_objects(many + "1]")) << "together";
+  std::string small = "[";
+  for (int i = 0; i < 20'000; ++i) small += object_of(8) + ",";
+  EXPECT_FALSE(has_costly_objects(small + "1]"));
+  EXPECT_FALSE(has_costly_objects("{\"a\":\"" + std::string(30'000, ':') + "\"}")) << "in a string";
+}
+
+TEST(JsonText, AnyTextMayBeAskedAbout) {
+  for (const char* text : {"", "\"", "{", "]]]", ":::", "{\"a", "}{", "\\\""})
+    EXPECT_FALSE(has_costly_objects(text)) << text;
+  EXPECT_FALSE(has_costly_objects(std::string(1 << 20, '['))) << "no parser goes so deep";
+}
+
+// With no key, as CPython hashes bytes at PYTHONHASHSEED=0; with one, as SipHash's authors number their bytes.
+TEST(KeyedHash, IsSipHash) {
+  EXPECT_EQ(siphash13({}, "a"), 0x407448d2b89b1813U);
+  EXPECT_EQ(siphash13({}, "abcdefgh"), 0x3f7b849c0b8e35eaU);
+  EXPECT_EQ(siphash13({}, "the quick brown fox"), 0x5a17575ad3449cbaU);
+  EXPECT_EQ(siphash13({0x0706050403020100, 0x0f0e0d0c0b0a0908}, ""), 0xabac0158050fc4dcU);
+}
+
+TEST(KeyedHash, WhatCollidesInTheLibrarysHashDoesNotHere) {
+  const std::string_view one(
+      "8xTz3jJA\x14!\x14\x19"
+      "A\x18"
+      "4\x03",
+      16),
+      other("-YbX5vVgi\xda\x80=X8x\n", 16);
+  EXPECT_EQ(std::hash<std::string_view>{}(one), std::hash<std::string_view>{}(other));
+  EXPECT_NE(KeyedHash{}(one), KeyedHash{}(other));
+  EXPECT_EQ(KeyedHash{}(one), KeyedHash{}(std::string(one)));
+  EXPECT_NE(KeyedHash{}(std::uint64_t{1}), KeyedHash{}(std::uint64_t{2}));
 }
 
 }  // namespace

@@ -7,13 +7,15 @@
 #include <string>
 #include <string_view>
 
+#include "base/parse_json.h"
+
 namespace llorch::base::json {
 
 namespace bj = boost::json;
 
 inline bj::value parsed(std::string_view text) {
   bj::error_code ec;
-  bj::value value = bj::parse(bj::string_view(text.data(), text.size()), ec);
+  bj::value value = parse_json(text, ec);
   return ec ? bj::value(nullptr) : value;
 }
 // Null: no object, or it has no such member.

@@ -4,6 +4,7 @@
 
 #include <boost/json.hpp>
 
+#include "base/parse_json.h"
 #include "images/data_url.h"
 #include "images/header.h"
 
@@ -55,7 +56,7 @@ bj::array* content_of(bj::value& message) {
 
 base::Result<MessageImages> take_images(std::string messages, std::size_t images_max) {
   bj::error_code ec;
-  bj::value root = bj::parse(messages, ec);
+  bj::value root = base::parse_json(messages, ec);
   MessageImages out;
   if (ec || !root.is_array()) {
     out.messages = std::move(messages);

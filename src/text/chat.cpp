@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/find_text.h"
+#include "base/parse_json.h"
 #include "base/utf8.h"
 
 namespace llorch::text {
@@ -32,7 +33,7 @@ std::optional<std::string> spelling(const TokenizerData& data, const std::option
 
 base::Result<json::value> parsed(std::string_view field, const std::string& text, json::kind wanted) {
   json::error_code error;
-  json::value value = json::parse(text, error);
+  json::value value = base::parse_json(text, error);
   if (error || value.kind() != wanted)
     return base::fail(refused(
         field, "type", fmt::format("{} must be {}", field, wanted == json::kind::array ? "an array" : "an object")));

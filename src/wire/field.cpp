@@ -1,6 +1,7 @@
 #include "wire/field.h"
 
 #include "base/join.h"
+#include "base/parse_json.h"
 #include "base/utf8.h"
 #include "wire/json_checks.h"
 
@@ -206,7 +207,7 @@ base::Result<> read_message(std::string_view json, UnknownKeys unknown, const Va
   bj::error_code ec;
   unsigned char first[4096];  // most messages fit
   bj::monotonic_resource memory(first, sizeof first);
-  const bj::value value = bj::parse(json_view(json), ec, &memory);
+  const bj::value value = base::parse_json(json, ec, &memory);
   if (ec) return field_error("", "json", fmt::format("the body is not valid JSON: {}", ec.message()));
   TRY(check_json(json, value));
   return codec.read(value, {}, {}, unknown, out);

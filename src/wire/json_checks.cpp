@@ -5,36 +5,24 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <cmath>
-#include <cstring>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
+
+#include "base/json_text.h"
 
 namespace llorch::wire {
 namespace {
 
 namespace bj = boost::json;
 
-// Behind the string that begins at `at`, in valid JSON.
-std::size_t string_end(std::string_view json, std::size_t at) {
-  for (std::size_t from = at + 1;;) {
-    const auto* const found = static_cast<const char*>(std::memchr(json.data() + from, '"', json.size() - from));
-    if (found == nullptr) return json.size();
-    const auto quote = static_cast<std::size_t>(found - json.data());
-    std::size_t backslashes = 0;
-    while (json[quote - 1 - backslashes] == '\\') ++backslashes;
-    if (backslashes % 2 == 0) return quote + 1;
-    from = quote + 1;
-  }
-}
-
 // In valid JSON a colon outside of strings belongs to one member.
 std::size_t members_written(std::string_view json) {
   std::size_t count = 0;
   for (std::size_t at = 0; at < json.size();) {
     if (json[at] == '"') {
-      at = string_end(json, at);
+      at = base::json_string_end(json, at);
     } else {
       count += json[at++] == ':';
     }
@@ -58,7 +46,7 @@ std::string first_duplicate(std::string_view json) {
   std::vector<std::set<std::string>> objects;
   for (std::size_t at = 0; at < json.size();) {
     const std::size_t begin = at;
-    at = json[at] == '"' ? string_end(json, at) : at + 1;
+    at = json[at] == '"' ? base::json_string_end(json, at) : at + 1;
     if (json[begin] == '{') objects.emplace_back();
     if (json[begin] == '}') objects.pop_back();
     if (json[begin] != '"') continue;

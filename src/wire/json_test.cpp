@@ -119,6 +119,16 @@ TEST(Decode, AModelThatTakesTextWrites) {
   EXPECT_FALSE(decode<ModelFacts>(encode(facts)));
 }
 
+// The keys may be chosen to collide: then each member is compared with all before it.
+TEST(Decode, RefusesAnObjectOfMoreMembersThanAnybodyWaitsFor) {
+  std::string members;
+  for (int i = 0; i < 12'000; ++i) members += (i == 0 ? "\"" : ",\"") + std::to_string(i) + "\":1";
+  const auto request = decode<SubmitRequest>(R"({"model":"m","max_tokens":1,"prompt":"p","metadata":{)" + members + "}}");
+  ASSERT_FALSE(request);
+  EXPECT_EQ(request.error().code, base::ErrorCode::kInvalidParams);
+  EXPECT_EQ(request.error().message, "the body is not valid JSON: object too large");
+}
+
 // OC-CORE-1020, SYS-7.1.1: every malformed field of a submission is named, with its own reason.
 TEST(Decode, NamesTheFieldAndTheReason) {
   struct Case {

@@ -2,14 +2,13 @@
 
 #include <fmt/core.h>
 
-#include <boost/json/stream_parser.hpp>
-
 #include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/json_text.h"
 #include "base/utf8.h"
 #include "grammar/ir/code_points.h"
 #include "grammar/json_schema/schema_compiler.h"
@@ -158,11 +157,8 @@ class GbnfParser {
     if (!text_.substr(at_).starts_with(kWord)) return failure("a JSON Schema is written %json {...}");
     at_ += kWord.size();
     skip(Lines::kStay);
-    boost::json::stream_parser parser({}, {.max_depth = static_cast<unsigned>(builder_.limits().depth_max)});
-    boost::json::error_code error;
-    std::size_t bytes = parser.write_some(text_.data() + at_, text_.size() - at_, error);
-    if (error || !parser.done() || peek() != '{') return failure("a JSON Schema is written %json {...}");
-    while (text_[at_ + bytes - 1] != '}') --bytes;  // the parser takes white space, and the end of the line, with it
+    if (peek() != '{') return failure("a JSON Schema is written %json {...}");
+    const std::size_t bytes = base::json_object_end(text_.substr(at_));
     const auto document = TRY(json_schema::Document::parse(text_.substr(at_, bytes), builder_.limits()));
     at_ += bytes;
     return builder_.call(TRY(json_schema::SchemaCompiler(document, builder_).compile()));

@@ -9,6 +9,7 @@
 
 #include <boost/json/parse.hpp>
 
+#include "base/parse_json.h"
 #include "base/utf8.h"
 
 namespace llorch::grammar::json_schema {
@@ -152,7 +153,7 @@ base::Result<Document> Document::parse(std::string_view text, const Limits& limi
   options.max_depth = 4 * limits.depth_max;  // a sub-schema is two to four levels of JSON below its parent
   boost::system::error_code error;
   Document out;
-  out.root_ = json::parse(text, error, {}, options);
+  out.root_ = base::parse_json(text, error, {}, options);
   if (error) return fail(ErrorCode::kInvalidParams, fmt::format("the JSON schema is no JSON: {}", error.message()));
   return out;
 }

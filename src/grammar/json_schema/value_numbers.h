@@ -2,6 +2,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "base/keyed_hash.h"
 #include "grammar/json_schema/document.h"
 
 namespace llorch::grammar::json_schema {
@@ -17,7 +18,7 @@ class ValueNumbers {
   std::string spelling_of(const boost::json::value& value);
 
   std::unordered_map<Node, std::uint32_t> known_;
-  std::unordered_map<std::string, std::uint32_t> numbers_;  // by spelling
+  std::unordered_map<std::string, std::uint32_t, base::KeyedHash> numbers_;  // by spelling
 };
 
 }  // namespace llorch::grammar::json_schema

@@ -9,6 +9,7 @@
 
 #include "base/assert.h"
 #include "base/log.h"
+#include "base/parse_json.h"
 
 namespace llorch::net::http {
 namespace {
@@ -76,7 +77,7 @@ base::Error error_of(const Response& response) {
   const base::Error unknown{
       base::ErrorCode::kInternal, fmt::format("answered with HTTP status {} and no error body", response.status), {}};
   boost::system::error_code failed;
-  const json::value parsed = json::parse(response.body, failed);
+  const json::value parsed = base::parse_json(response.body, failed);
   if (failed || !parsed.is_object()) return unknown;
   const json::value* envelope = parsed.get_object().if_contains("error");
   if (envelope == nullptr || !envelope->is_object()) return unknown;

@@ -9,6 +9,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "base/keyed_hash.h"
 #include "text/formats/read/values.h"
 #include "text/formats/syntax.h"
 
@@ -151,7 +152,7 @@ class ArgumentRules {
     const bj::value* properties = schema.if_contains("properties");
     static const bj::object kNone;
     const bj::object& declared = properties != nullptr && properties->is_object() ? properties->get_object() : kNone;
-    const std::unordered_set<std::string_view> required = TRY(required_names(schema, declared));
+    const Names required = TRY(required_names(schema, declared));
     const std::string name = fmt::format("{}-{}", prefix_, count_++);
     std::size_t i = 0;
     for (const auto& [key, value] : declared) {
@@ -179,9 +180,9 @@ class ArgumentRules {
     }
   }
 
-  base::Result<std::unordered_set<std::string_view>> required_names(const bj::object& schema,
-                                                                    const bj::object& declared) const {
-    std::unordered_set<std::string_view> names;
+  using Names = std::unordered_set<std::string_view, base::KeyedHash>;
+  base::Result<Names> required_names(const bj::object& schema, const bj::object& declared) const {
+    Names names;
     const bj::value* required = schema.if_contains("required");
     if (required == nullptr) return names;
     if (!required->is_array()) return unsupported("`required` that is no array");

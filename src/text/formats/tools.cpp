@@ -1,5 +1,8 @@
 #include "text/formats/tools.h"
 
+#include "base/keyed_hash.h"
+#include "base/parse_json.h"
+
 #include <fmt/format.h>
 
 #include <boost/json.hpp>
@@ -24,10 +27,10 @@ tl::unexpected<base::Error> refused_tool(std::string field, std::string_view rea
 
 base::Result<Tools> Tools::parse(std::string_view text) {
   boost::json::error_code error;
-  const boost::json::value parsed = boost::json::parse({text.data(), text.size()}, error);
+  const boost::json::value parsed = base::parse_json(text, error);
   if (error || !parsed.is_array()) return refused_tool("tools", "type", "must be an array");
   Tools tools;
-  std::unordered_set<std::string_view> names;
+  std::unordered_set<std::string_view, base::KeyedHash> names;
   for (std::size_t i = 0; i < parsed.get_array().size(); ++i) {
     const std::string field = fmt::format("tools[{}].function", i);
     const boost::json::object* tool = parsed.get_array()[i].if_object();

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/parse_json.h"
 #include "base/sha256.h"
 
 namespace llorch::text::formats {
@@ -112,7 +113,7 @@ class Conversation {
     bj::error_code error;
     bj::parse_options options;
     if (turn_.arguments_are_objects) options.max_depth -= kLevelsAboveArguments;  // the messages are read again
-    bj::value object = arguments.is_string() ? bj::parse(arguments.get_string(), error, {}, options) : arguments;
+    bj::value object = arguments.is_string() ? base::parse_json(arguments.get_string(), error, {}, options) : arguments;
     if (arguments.is_null() || (arguments.is_string() && arguments.get_string().empty()))
       object = bj::object(), error = {};
     if (error == bj::error::too_deep) {
@@ -193,7 +194,7 @@ Turn Turn::of(std::string_view source) {
 
 base::Result<std::string> Turn::apply(std::string_view messages) const {
   bj::error_code error;
-  bj::value parsed = bj::parse({messages.data(), messages.size()}, error);
+  bj::value parsed = base::parse_json(messages, error);
   if (error || !parsed.is_array()) return refused_message("messages", "must be an array");
   return bj::serialize(TRY(Conversation(*this).convert(std::move(parsed.get_array()))));
 }

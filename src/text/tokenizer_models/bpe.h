@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/keyed_hash.h"
 #include "base/result.h"
 #include "text/tokenizer_models/merge.h"
 #include "text/tokenizer_models/model.h"
@@ -44,7 +45,7 @@ class BpeModel final : public Model {
 
   const Vocabulary& vocabulary_;
   BpeOptions options_;
-  std::unordered_map<std::uint64_t, Joined> merges_;  // by (left id, right id)
+  std::unordered_map<std::uint64_t, Joined, base::KeyedHash> merges_;  // by (left id, right id)
 };
 
 }  // namespace llorch::text::model

@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/keyed_hash.h"
 #include "text/tokenizer_data.h"
 
 namespace llorch::text::model {
@@ -41,7 +42,7 @@ class Vocabulary {
   };
   std::vector<TokenKind> kinds_;
   Strings outputs_, keys_;
-  std::unordered_map<std::string_view, TokenId> by_key_;
+  std::unordered_map<std::string_view, TokenId, base::KeyedHash> by_key_;
   std::size_t key_bytes_max_ = 0;
 };
 

@@ -1,4 +1,5 @@
 #include "engine/io/huggingface/hf_config.h"
+#include "base/json_text.h"
 
 #include <fmt/format.h>
 
@@ -243,6 +244,9 @@ Result<HfConfig> HfConfig::parse(std::string_view json, std::string source, cons
   const std::string text = without_bare_words(json);
   bj::parse_options options;
   options.max_depth = limits.depth_max;
+  if (base::has_costly_objects(text)) {
+    return fail(ErrorCode::kCorruptFile, fmt::format("{}: its objects have too many members", source));
+  }
   bj::parser parser({}, options);
   bj::error_code ec;
   const std::size_t end = parser.write_some(text, ec);

@@ -5,13 +5,14 @@
 #include <string>
 #include <unordered_map>
 
+#include "base/keyed_hash.h"
 #include "base/result.h"
 #include "engine/io/tokenizer_json/json_document.h"
 #include "text/tokenizer_data.h"
 
 namespace llorch::engine::io::tokenizer_json {
 
-using TokenIds = std::unordered_map<std::string, text::TokenId>;
+using TokenIds = std::unordered_map<std::string, text::TokenId, base::KeyedHash>;
 
 // model and added_tokens: fills tokens, kinds, scores, merges, rules; returns the ids by text.
 base::Result<TokenIds> read_model(const JsonDocument& document, text::TokenizerData& data);

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "base/join.h"
+#include "base/parse_json.h"
 #include "orchestratord/http/chat/parsing.h"
 #include "wire/json.h"
 #include "wire/json_checks.h"
@@ -42,7 +43,7 @@ base::Result<std::int64_t> context_of(const json::object& body) {
 base::Result<TaskRequest> decode_task(const std::string& text) {
   TRY(chat::check_utf8(text));
   json::error_code error;
-  json::value value = json::parse(text, error);
+  json::value value = base::parse_json(text, error);
   if (error || !value.is_object()) return refused("", "json", "the body is not a JSON object");
   TRY(wire::check_json(text, value));
   json::object body = std::move(value.get_object());

@@ -9,7 +9,7 @@ using base::json::member;
 
 inline base::Result<boost::json::value> parse_answer(std::string_view text) {
   boost::json::error_code ec;
-  auto value = boost::json::parse(boost::json::string_view(text.data(), text.size()), ec);
+  auto value = base::parse_json(text, ec);
   if (ec) return base::fail(base::ErrorCode::kUntrustedArtifact, "the server answers with something that is no JSON");
   return value;
 }

@@ -1,5 +1,7 @@
 #include "text/formats/read/call_object.h"
 
+#include "base/parse_json.h"
+
 #include <boost/json.hpp>
 #include <boost/json/basic_parser_impl.hpp>
 
@@ -108,7 +110,7 @@ class CallObject::Handler {
   }
   static bool is_object(const std::string& text) {
     bj::error_code error;
-    const bj::value value = bj::parse(text, error, {}, {.max_depth = kDepthMax});
+    const bj::value value = base::parse_json(text, error, {}, {.max_depth = kDepthMax});
     return !error && value.is_object();
   }
   bool of_call() const { return depth_ == 1 && kind_ != Kind::kArguments; }

@@ -1,5 +1,7 @@
 #include "text/formats/read/values.h"
 
+#include "base/parse_json.h"
+
 #include <boost/json.hpp>
 
 #include <algorithm>
@@ -19,7 +21,7 @@ std::string_view trimmed(std::string_view text) {
 
 bool is_json(std::string_view text) {
   bj::error_code error;
-  const bj::value value = bj::parse({text.data(), text.size()}, error, {}, {.max_depth = kNestingMax});
+  const bj::value value = base::parse_json(text, error, {}, {.max_depth = kNestingMax});
   return !error;
 }
 

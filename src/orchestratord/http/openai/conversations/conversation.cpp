@@ -7,6 +7,7 @@
 
 #include "base/id.h"
 #include "base/json_text.h"
+#include "base/parse_json.h"
 #include "orchestratord/http/chat/parsing.h"
 #include "orchestratord/http/openai/messages.h"
 #include "orchestratord/http/openai/response_items.h"
@@ -44,7 +45,7 @@ base::Result<Conversation> conversation_of(std::string_view text) {
     return base::fail(base::ErrorCode::kCorruptFile, "the kept conversation cannot be read; delete it and begin anew");
   };
   json::error_code ec;
-  const json::value parsed = json::parse(text, ec);
+  const json::value parsed = base::parse_json(text, ec);
   const json::object* object = ec ? nullptr : parsed.if_object();
   const json::value* metadata = object == nullptr ? nullptr : object->if_contains("metadata");
   const json::value* items = object == nullptr ? nullptr : object->if_contains("items");

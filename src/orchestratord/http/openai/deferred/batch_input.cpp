@@ -8,6 +8,7 @@
 
 #include "base/append.h"
 #include "base/json_text.h"
+#include "base/parse_json.h"
 #include "base/utf8.h"
 #include "orchestratord/http/deferred/batch_facts.h"
 #include "orchestratord/http/tasks/kept_facts.h"
@@ -30,7 +31,7 @@ tl::expected<BatchLine, BatchLineError> parse_batch_line(std::string_view line, 
     return tl::unexpected(BatchLineError{0, std::move(code), std::move(message), std::move(param)});
   };
   boost::system::error_code failed;
-  const json::value value = json::parse(line, failed);
+  const json::value value = base::parse_json(line, failed);
   if (failed || !value.is_object() || !base::is_valid_utf8(line) || !wire::check_json(line, value)) {
     return wrong("invalid_json_line", "This line is not a JSON object in UTF-8.", "");
   }

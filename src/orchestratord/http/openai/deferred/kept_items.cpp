@@ -5,6 +5,7 @@
 #include <boost/json.hpp>
 
 #include "base/id.h"
+#include "base/parse_json.h"
 #include "orchestratord/http/chat/parsing.h"
 #include "orchestratord/http/openai/deferred/kept_text.h"
 #include "wire/json_checks.h"
@@ -58,7 +59,7 @@ json::value parts_of(const json::object& item) {
 // An item that a client sent is any JSON that decode_response() took.
 json::array items_in(std::string_view input) {
   json::error_code ec;
-  json::value parsed = json::parse(input, ec);
+  json::value parsed = base::parse_json(input, ec);
   return !ec && parsed.is_array() ? std::move(parsed.get_array()) : json::array();
 }
 
@@ -93,7 +94,7 @@ base::Error no_such_item(const ItemReference& reference) {
 base::Result<std::optional<ReferringRequest>> ReferringRequest::read(std::string_view body) {
   if (body.find(kReference) == std::string_view::npos) return std::nullopt;
   json::error_code ec;
-  json::value parsed = json::parse(body, ec);
+  json::value parsed = base::parse_json(body, ec);
   if (ec || !parsed.is_object()) return std::nullopt;
   const json::value* input = parsed.get_object().if_contains("input");
   if (input == nullptr || !input->is_array()) return std::nullopt;

@@ -1,0 +1,21 @@
+#pragma once
+#include <boost/json/parse.hpp>
+#include <string_view>
+#include <utility>
+
+#include "base/json_text.h"
+
+namespace llorch::base {
+
+// boost::json::parse() for text that somebody else wrote: object_too_large where its objects could take too long to build.
+inline boost::json::value parse_json(std::string_view text, boost::json::error_code& error,
+                                     boost::json::storage_ptr memory = {},
+                                     const boost::json::parse_options& options = {}) {
+  if (has_costly_objects(text)) {
+    error = boost::json::error::object_too_large;
+    return nullptr;
+  }
+  return boost::json::parse({text.data(), text.size()}, error, std::move(memory), options);
+}
+
+}  // namespace llorch::base
