@@ -85,10 +85,10 @@ def test_a_retry_that_fails_takes_nothing_back(stack):
 class Terminal:
     """A person at a terminal."""
 
-    def __init__(self, stack, *arguments):
+    def __init__(self, stack, *arguments, url=None, locale="C.UTF-8"):
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
-            os.execve(BIN / "llorch", ["llorch", "--url", stack.url, *arguments], {**stack.env, "TERM": "xterm", "LC_ALL": "C.UTF-8"})
+            os.execve(BIN / "llorch", ["llorch", "--url", url or stack.url, *arguments], {**stack.env, "TERM": "xterm", "LC_ALL": locale})
         self.seen, self.status = "", None
 
     def type(self, text):
@@ -136,6 +136,20 @@ def test_a_terminal_has_history_and_editing(stack):
     terminal.wait_for("> ")
     terminal.type("\x04")
     assert terminal.end() == 0
+
+
+@pytest.mark.parametrize("locale", ("C.UTF-8", "C", "POSIX", "xx_XX"))
+def test_what_is_typed_is_utf8_in_every_locale(stack, locale):
+    with SaidServer(["said"]) as server:
+        terminal = Terminal(stack, "chat", "/m.gguf", url=server.url, locale=locale)
+        terminal.wait_for("> ")
+        terminal.type("für 日本 \U0001f600!\b?\r")
+        terminal.wait_for("said")
+        terminal.wait_for("> ")
+        terminal.type("\x04")
+        assert terminal.end() == 0
+        asked = [body["messages"][-1]["content"] for path, _, body in server.asked if path == "/v2/tasks"]
+        assert asked == ["für 日本 \U0001f600?"]
 
 
 def test_ctrl_c_stops_the_answer_and_not_the_chat(stack):
