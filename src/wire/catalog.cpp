@@ -3,6 +3,7 @@
 #include "wire/field.h"
 #include "wire/health_reason_fields.h"
 #include "wire/model_facts_fields.h"
+#include "wire/pull_error_message.h"
 
 namespace llorch::wire {
 
@@ -103,21 +104,25 @@ struct Table<PoolPullRequest> {
 template <>
 struct Table<PullStatus> {
   using S = PullStatus;
+  static constexpr Bounds kText{0, 256};
+  static constexpr Bounds kPath{0, 8192};  // a pinned reference is longer than the one that was asked for
+  static constexpr Bounds kBytes{0, kReportedBytesMax};
   static Fields fields() {
-    return {required("pull_id", &S::pull_id),
-            required("state", &S::state),
-            optional("source", &S::source, "Once it is located: pinned, so that it means the same bytes for ever."),
-            optional("bytes_done", &S::bytes_done),
-            optional("bytes_total", &S::bytes_total, "0: not known yet."),
-            optional("bytes_per_second", &S::bytes_per_second),
-            optional("eta_ms", &S::eta_ms),
-            optional("model_ref", &S::model_ref, "Of a pull that is done."),
-            optional("checksum", &S::checksum, "sha256:<hex>, the digest of the model."),
-            optional("size_bytes", &S::size_bytes),
-            optional("peer_pool_id", &S::peer_pool_id, "The pool that gave it; absent: it came from its source."),
-            optional("signature", &S::signature, "The signature's file beside the model; empty: there is none."),
-            optional("error_code", &S::error_code),
-            optional("error_message", &S::error_message)};
+    return {
+        required("pull_id", &S::pull_id, "", kText),
+        required("state", &S::state),
+        optional("source", &S::source, "Once it is located: pinned, so that it means the same bytes for ever.", kPath),
+        optional("bytes_done", &S::bytes_done, "", kBytes),
+        optional("bytes_total", &S::bytes_total, "0: not known yet.", kBytes),
+        optional("bytes_per_second", &S::bytes_per_second, "", kBytes),
+        optional("eta_ms", &S::eta_ms, "", {0, 1000 * kReportedBytesMax}),  // of one byte a second
+        optional("model_ref", &S::model_ref, "Of a pull that is done.", kPath),
+        optional("checksum", &S::checksum, "sha256:<hex>, the digest of the model.", kText),
+        optional("size_bytes", &S::size_bytes, "", kBytes),
+        optional("peer_pool_id", &S::peer_pool_id, "The pool that gave it; absent: it came from its source.", kText),
+        optional("signature", &S::signature, "The signature's file beside the model; empty: there is none.", kText),
+        optional("error_code", &S::error_code, "", kText),
+        optional("error_message", &S::error_message, "", {0, kPullErrorBytesMax})};
   }
 };
 template <>

@@ -4,8 +4,10 @@
 
 #include <boost/json.hpp>
 
+#include "wire/catalog.h"
 #include "wire/device_mask.h"
 #include "wire/pool.h"
+#include "wire/pull_error_message.h"
 #include "wire/task.h"
 #include "wire/worker.h"
 
@@ -100,6 +102,45 @@ TEST(Decode, ReportsOfANodeAreBounded) {
                              .pixels_max = 1LL << 62,
                              .tokens_max = 1LL << 62};
   EXPECT_FALSE(decode<ModelFacts>(encode(facts)));
+}
+
+TEST(Decode, WhatANodeSaysOfAPullIsBounded) {
+  const PullStatus good{.pull_id = "p",
+                        .state = PullState::kFetching,
+                        .source = std::string(4096, 's'),
+                        .bytes_done = 1LL << 40,
+                        .bytes_total = 1LL << 41,
+                        .bytes_per_second = 1,
+                        .eta_ms = (1LL << 40) * 1000};
+  EXPECT_TRUE(decode<PullStatus>(encode(good)));
+  const auto refused = [&](auto change) {
+    PullStatus status = good;
+    change(status);
+    return !decode<PullStatus>(encode(status));
+  };
+  for (const std::int64_t bad : {-1LL, -1000LL, 1LL << 62}) {
+    for (std::int64_t PullStatus::*field :
+         {&PullStatus::bytes_done, &PullStatus::bytes_total, &PullStatus::bytes_per_second, &PullStatus::size_bytes}) {
+      EXPECT_TRUE(refused([&](PullStatus& s) { s.*field = bad; })) << bad;
+    }
+    EXPECT_TRUE(refused([&](PullStatus& s) { s.eta_ms = bad; })) << bad;
+  }
+  const std::string text(1 << 20, 'x');
+  for (std::string PullStatus::*field :
+       {&PullStatus::pull_id, &PullStatus::source, &PullStatus::model_ref, &PullStatus::checksum}) {
+    EXPECT_TRUE(refused([&](PullStatus& s) { s.*field = text; }));
+  }
+  for (std::optional<std::string> PullStatus::*field :
+       {&PullStatus::peer_pool_id, &PullStatus::signature, &PullStatus::error_code, &PullStatus::error_message}) {
+    EXPECT_TRUE(refused([&](PullStatus& s) { s.*field = text; }));
+  }
+  // What is passed on of a longer error is held, and is whole characters.
+  for (std::size_t before = kPullErrorBytesMax - 4; before <= kPullErrorBytesMax; ++before) {
+    PullStatus failed = good;
+    failed.error_message = fitted_pull_error(std::string(before, 'x') + "\U0001f600\U0001f600");
+    EXPECT_EQ(failed.error_message->size(), before == kPullErrorBytesMax - 4 ? before + 4 : before);
+    EXPECT_TRUE(decode<PullStatus>(encode(failed)));
+  }
 }
 
 // The prompt of a model that takes text is one text; vectors and scores are made of many inputs.

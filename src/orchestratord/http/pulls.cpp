@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "wire/json.h"
+#include "wire/pull_error_message.h"
 
 namespace llorch::orchestratord::http {
 namespace {
@@ -149,17 +150,15 @@ void Pulls::on_answer(const wire::NamedModel& asked, base::Result<net::Response>
   if (const auto model = context_.names->find(model_id); model && !is_same_pull(*model, asked)) return;
   if (!response || response->status >= 500) return follow_later(model_id);
   if (response->status >= 400) {
-    Error error = net::http::error_of(*response);
-    const std::lock_guard lock(mutex_);
-    const auto it = entries_.find(model_id);
-    if (it == entries_.end()) return;
-    if (it->second.is_known) {
-      it->second.is_known = false;  // the pool has restarted: it is told anew
-      context_.request_executor->post([this, model_id] { follow(model_id); });
-    } else {
-      context_.request_executor->post([this, model_id, error = std::move(error)] { fail(model_id, error); });
+    bool was_known = false;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto it = entries_.find(model_id);
+      if (it == entries_.end()) return;
+      was_known = std::exchange(it->second.is_known, false);
     }
-    return;
+    // A pool that knew of it has restarted, and is told anew.
+    return was_known ? follow(model_id) : fail(model_id, net::http::error_of(*response));
   }
   const auto status = wire::decode<wire::PullStatus>(response->body);
   if (!status) return fail(model_id, status.error());
@@ -224,7 +223,7 @@ void Pulls::fail(const std::string& model_id, const Error& error) {
   it->second.is_followed = false;
   it->second.status.state = PullState::kFailed;
   it->second.status.error_code = std::string(error.name());
-  it->second.status.error_message = error.message;
+  it->second.status.error_message = wire::fitted_pull_error(error.message);
 }
 
 void Pulls::follow_later(const std::string& model_id) {

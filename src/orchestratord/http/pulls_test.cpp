@@ -63,6 +63,18 @@ TEST_F(PullsTest, WhatWasFetchedBeforeHasItsChecksum) {
   EXPECT_EQ(names->find("tale")->checksum, "sha256:first");
 }
 
+// A pool's refusal is as long as the pool likes; what is told of it can be read.
+TEST_F(PullsTest, ARefusalWithoutMeasureIsCut) {
+  ASSERT_TRUE(names->put(model()));
+  pulls.begin("tale");
+  client.answer(net::Response{.status = 400,
+                              .headers = {},
+                              .body = R"({"error":{"code":"INVALID_PARAMS","message":")" + std::string(1 << 20, 'x') +
+                                      R"(","retriable":false,"correlation_id":""}})"});
+  EXPECT_EQ(failure(), "INVALID_PARAMS");
+  EXPECT_TRUE(wire::decode<wire::PullStatus>(wire::encode(*pulls.status("tale"))));
+}
+
 // A name that was removed and given again is not what a pool says of the model that had it before.
 TEST_F(PullsTest, AnAnswerIsForTheModelThatItWasAskedFor) {
   ASSERT_TRUE(names->put(model()));

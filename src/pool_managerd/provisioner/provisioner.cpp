@@ -21,6 +21,7 @@
 #include "pool_managerd/provisioner/archive.h"
 #include "pool_managerd/provisioner/download/download.h"
 #include "wire/json.h"
+#include "wire/pull_error_message.h"
 
 namespace llorch::pool_managerd::provisioner {
 namespace {
@@ -562,7 +563,8 @@ void Provisioner::on_bytes(const PullPtr& pull, std::int64_t done, std::int64_t 
   pull->measured_ms = now;
   pull->measured_bytes = done;
   status.eta_ms.reset();
-  if (status.bytes_per_second > 0) status.eta_ms = (total - done) * 1000 / status.bytes_per_second;
+  if (status.bytes_per_second > 0)
+    status.eta_ms = std::max<std::int64_t>(0, total - done) * 1000 / status.bytes_per_second;
 }
 
 void Provisioner::finish(const PullPtr& pull, const base::Result<Published>& result) {
@@ -587,7 +589,7 @@ void Provisioner::finish(const PullPtr& pull, const base::Result<Published>& res
     } else {
       status.state = result.error().code == ErrorCode::kCancelled ? PullState::kCancelled : PullState::kFailed;
       status.error_code = std::string(result.error().name());
-      status.error_message = result.error().message;
+      status.error_message = wire::fitted_pull_error(result.error().message);
       ++counters_.failed;
     }
     ended_.push_back(status.pull_id);
