@@ -37,8 +37,9 @@ export function whenTokenIsMissing(listener) {
 
 async function errorOf(response) {
   const body = await response.text().then(decode).catch(() => null);
-  const error = body?.error ?? { code: `HTTP_${response.status}`, message: "the server answered without an explanation" };
-  return new ApiError(response.status, error);
+  if (body?.error?.message) return new ApiError(response.status, body.error);
+  // Without an envelope a 5xx is a proxy's, behind which orchestratord may be starting.
+  return new ApiError(response.status, { code: `HTTP_${response.status}`, message: "the server answered without an explanation", retriable: response.status >= 500 });
 }
 
 async function send(method, path, { body, headers = {}, signal } = {}) {
