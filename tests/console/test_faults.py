@@ -5,7 +5,7 @@ import threading
 import pytest
 from proxy import Proxy
 from stack import HANG_S
-from test_controls import run_prompt
+from test_controls import label_of, run_prompt, set_sampling
 
 
 @pytest.fixture
@@ -50,4 +50,17 @@ def test_a_job_goes_on_behind_a_proxy_that_has_no_upstream(page, stack, proxy, s
     assert "Running" in page.text(".run-state")
     assert page.eval("sessionStorage.getItem('llorch-running-job')") == job_id
     proxy.in_the_way = None
+    ends_whole(page, stack, job_id)
+
+
+def test_a_command_that_cannot_be_given_leaves_the_job_on_screen(page, stack, proxy):
+    job_id = begin_held(page, proxy.url, stack)
+    page.eval("[...document.querySelectorAll('summary')].find((s) => s.innerText.includes('JSON Schema')).click()")
+    set_sampling(page, "JSON Schema", "{")
+    page.click_text("button", "As curl")
+    page.wait_text("dialog[open] .error-box", "JSON Schema")
+    page.click_text("button", "Close", "dialog[open]")
+    page.wait("[...document.querySelectorAll('button')].find((b) => b.innerText === 'Stop').getClientRects().length > 0")
+    assert "Running" in page.text(".run-state")
+    page.type(label_of(page, "JSON Schema"), "")
     ends_whole(page, stack, job_id)

@@ -68,25 +68,30 @@ export const postJson = async (path, body, options) => decode(await (await send(
 export const deleteJson = async (path, options) => decode(await (await send("DELETE", path, options)).text());
 
 // Events of a text/event-stream: {event, id, data}. A comment is an event "comment" with its text; "[DONE]" ends the stream.
+// Whoever reads no further closes its connection.
 async function* eventsOf(response) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
-  for (;;) {
-    const { value, done } = await reader.read();
-    if (done) return;
-    rest += value;
-    let end;
-    while ((end = rest.indexOf("\n\n")) >= 0) {
-      const event = { event: "message", id: undefined, data: "", comment: "" };
-      for (const line of rest.slice(0, end).split("\n")) {
-        const colon = line.indexOf(":");
-        event[colon === 0 ? "comment" : line.slice(0, colon)] = line.slice(colon + 1).replace(/^ /, "");
+  try {
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) return;
+      rest += value;
+      let end;
+      while ((end = rest.indexOf("\n\n")) >= 0) {
+        const event = { event: "message", id: undefined, data: "", comment: "" };
+        for (const line of rest.slice(0, end).split("\n")) {
+          const colon = line.indexOf(":");
+          event[colon === 0 ? "comment" : line.slice(0, colon)] = line.slice(colon + 1).replace(/^ /, "");
+        }
+        rest = rest.slice(end + 2);
+        if (event.data === "[DONE]") return;
+        if (event.data) yield { ...event, data: decode(event.data) };
+        else if (event.comment) yield { event: "comment", data: event.comment };
       }
-      rest = rest.slice(end + 2);
-      if (event.data === "[DONE]") return;
-      if (event.data) yield { ...event, data: decode(event.data) };
-      else if (event.comment) yield { event: "comment", data: event.comment };
     }
+  } finally {
+    reader.cancel().catch(() => {});
   }
 }
 

@@ -1,5 +1,5 @@
 // Type a prompt or chat, watch the tokens, stop, and check the result byte by byte. A reload goes on with the running job.
-import { field, h, setShown, setText } from "../dom.js";
+import { errorBox, field, h, modal, setShown, setText } from "../dom.js";
 import { count } from "../format.js";
 import { latest, watch } from "../store.js";
 import { showCurl } from "./curl.js";
@@ -50,11 +50,12 @@ function answerCalls(results) {
   }
 }
 
+// A job that runs stays on screen, whatever stands in the forms.
 function asCurl() {
   try {
     showCurl(submission(draft.mode === "chat" && draft.message ? [...draft.turns, nextTurn()] : draft.turns));
   } catch (error) {
-    refuse(error);
+    modal("No command", (close) => h("div", {}, errorBox(error), h("div", { class: "actions" }, h("button", { type: "button", class: "main", onclick: () => close() }, "Close"))));
   }
 }
 
