@@ -1,11 +1,25 @@
 """What the console does when orchestratord, or a proxy before it, fails or answers late."""
 
+import signal
 import threading
 
 import pytest
 from proxy import Proxy
-from stack import HANG_S
+from stack import HANG_S, Stack
 from test_controls import label_of, run_prompt, set_sampling
+
+# Time that passes when a test says so: pass_time(ms) ends what waits for so long.
+CLOCK = """(() => {
+    const waits = [];
+    const real = setTimeout;
+    window.setTimeout = (step, ms, ...more) => (ms < 15000 ? real(step, ms, ...more) : waits.push({ms, step: () => step(...more)}));
+    AbortSignal.timeout = (ms) => {
+        const limit = new AbortController();
+        waits.push({ms, step: () => limit.abort(new DOMException("late", "TimeoutError"))});
+        return limit.signal;
+    };
+    window.pass_time = (ms) => { for (const wait of waits.splice(0)) if (wait.ms <= ms) wait.step(); else waits.push(wait); };
+})();"""
 
 
 @pytest.fixture
@@ -51,6 +65,43 @@ def test_a_job_goes_on_behind_a_proxy_that_has_no_upstream(page, stack, proxy, s
     assert page.eval("sessionStorage.getItem('llorch-running-job')") == job_id
     proxy.in_the_way = None
     ends_whole(page, stack, job_id)
+
+
+def test_a_stream_that_falls_silent_is_asked_for_again(page, stack, proxy):
+    page.call("Page.addScriptToEvaluateOnNewDocument", source=CLOCK)
+    job_id = begin_held(page, proxy.url, stack)
+    asked, ended = threading.Semaphore(0), threading.Event()
+
+    def in_the_way(handler):
+        if not handler.path.endswith("/events"):
+            return False
+        asked.release()
+        return ended.wait(HANG_S)
+
+    proxy.in_the_way = in_the_way
+    page.eval("pass_time(60000)")  # of the stream, which has come so far
+    assert asked.acquire(timeout=15)
+    page.eval("pass_time(60000)")  # of a request that nothing answers
+    assert asked.acquire(timeout=15)
+    proxy.in_the_way = None
+    page.eval("pass_time(60000)")
+    ends_whole(page, stack, job_id)
+    ended.set()
+
+
+def test_a_service_that_hangs_is_not_reachable(page):
+    page.call("Page.addScriptToEvaluateOnNewDocument", source=CLOCK)
+    with Stack() as stack:
+        page.open(f"{stack.url}/#/jobs")
+        page.wait_text("#health", "healthy")
+        stack.orchestrator.send_signal(signal.SIGSTOP)
+        try:
+            page.wait("pass_time(15000), document.getElementById('health').innerText.includes('not reachable')")
+            page.wait("pass_time(15000), (document.querySelector('.error-box')?.innerText ?? '').includes('UNREACHABLE')")
+        finally:
+            stack.orchestrator.send_signal(signal.SIGCONT)
+        page.wait_text("#health", "healthy")
+        page.wait("!document.querySelector('.error-box')")
 
 
 def test_a_command_that_cannot_be_given_leaves_the_job_on_screen(page, stack, proxy):

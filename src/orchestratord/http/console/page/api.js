@@ -1,6 +1,8 @@
 // The only module that talks to the server.
 
 const TOKEN_KEY = "llorch-token";
+const READ_MS = 15_000; // for an answer to a question, to its last byte
+const SILENCE_MS = 60_000; // of a job's stream, which has a comment every 15 s at the least
 
 export const token = {
   get: () => sessionStorage.getItem(TOKEN_KEY),
@@ -8,7 +10,7 @@ export const token = {
   forget: () => sessionStorage.removeItem(TOKEN_KEY),
 };
 
-// What the server refused, in its words; UNREACHABLE if it said none.
+// What the server refused, in its words; UNREACHABLE if it gave no answer.
 export class ApiError extends Error {
   constructor(status, body) {
     super(body.message);
@@ -42,20 +44,24 @@ async function errorOf(response) {
   return new ApiError(response.status, { code: `HTTP_${response.status}`, message: "the server answered without an explanation", retriable: response.status >= 500 });
 }
 
+// What `step()` gives. It fails with an ApiError, or with an AbortError of its caller.
+async function reach(step) {
+  try {
+    return await step();
+  } catch (cause) {
+    if (cause.name === "AbortError") throw cause;
+    throw new ApiError(0, { code: "UNREACHABLE", message: "orchestratord does not answer. Is it running? `llorch ps` tells.", retriable: true });
+  }
+}
+
 async function send(method, path, { body, headers = {}, signal } = {}) {
   const all = { ...headers };
   const held = token.get();
   if (held) all.Authorization = `Bearer ${held}`;
   if (body !== undefined) all["Content-Type"] = "application/json";
-  let response;
-  try {
-    response = await fetch(path, {
-      method, headers: all, signal, body: body === undefined ? undefined : encode(body), cache: "no-store", credentials: "omit",
-    });
-  } catch (cause) {
-    if (cause.name === "AbortError") throw cause;
-    throw new ApiError(0, { code: "UNREACHABLE", message: "orchestratord does not answer. Is it running? `llorch ps` tells.", retriable: true });
-  }
+  const response = await reach(() => fetch(path, {
+    method, headers: all, signal, body: body === undefined ? undefined : encode(body), cache: "no-store", credentials: "omit",
+  }));
   if (response.ok) return response;
   const error = await errorOf(response);
   if (response.status === 401) onMissingToken(error);
@@ -63,7 +69,10 @@ async function send(method, path, { body, headers = {}, signal } = {}) {
 }
 
 export const getJson = async (path, options) => decode(await getText(path, options));
-export const getText = async (path, options) => (await send("GET", path, options)).text();
+export async function getText(path, { limitMs = READ_MS } = {}) {
+  const response = await send("GET", path, { signal: AbortSignal.timeout(limitMs) });
+  return reach(() => response.text());
+}
 export const postJson = async (path, body, options) => decode(await (await send("POST", path, { ...options, body: body ?? {} })).text());
 export const deleteJson = async (path, options) => decode(await (await send("DELETE", path, options)).text());
 
@@ -108,16 +117,37 @@ const sleep = (ms, signal) => new Promise((resolve, reject) => {
   }, { once: true });
 });
 
+// A signal that aborts with `outer`, and when SILENCE_MS have passed since `heard()` was called.
+function silenceLimit(outer) {
+  const own = new AbortController();
+  const abort = () => own.abort();
+  outer.addEventListener("abort", abort);
+  if (outer.aborted) abort();
+  let timer;
+  const heard = () => {
+    clearTimeout(timer);
+    timer = setTimeout(abort, SILENCE_MS);
+  };
+  heard();
+  const end = () => {
+    clearTimeout(timer);
+    outer.removeEventListener("abort", abort);
+  };
+  return { signal: own.signal, heard, end };
+}
+
 // Follows a job to its end, over any number of connections: each goes on after the last event that came, and the id of that
 // event proves to the server what this page holds.
-export async function* followJob(jobId, { signal, onLost = () => {} } = {}) {
+export async function* followJob(jobId, { signal, onLost = () => {} }) {
   let lastId;
   let wait = 250;
   for (;;) {
+    const limit = silenceLimit(signal);
     try {
       const headers = { Accept: "text/event-stream", ...(lastId && { "Last-Event-ID": lastId }) };
-      const response = await send("GET", `/v2/tasks/${encodeURIComponent(jobId)}/events`, { headers, signal });
+      const response = await send("GET", `/v2/tasks/${encodeURIComponent(jobId)}/events`, { headers, signal: limit.signal });
       for await (const event of eventsOf(response)) {
+        limit.heard();
         wait = 250;
         if (event.event === "comment") continue;
         lastId = event.id ?? lastId;
@@ -125,8 +155,10 @@ export async function* followJob(jobId, { signal, onLost = () => {} } = {}) {
         if (event.event === "end" || event.event === "error") return;
       }
     } catch (error) {
-      if (signal?.aborted) throw error;
+      if (signal.aborted) throw error;
       if (error instanceof ApiError && error.status !== 0 && !error.retriable) throw error;
+    } finally {
+      limit.end();
     }
     onLost();
     await sleep(wait, signal);

@@ -2,6 +2,8 @@
 import { ApiError, getJson, getText } from "./api.js";
 import { parseMetrics, Recorder } from "./metrics.js";
 
+const SLOW_READ_MS = 45_000; // orchestratord waits 30 s for a pool
+
 const recorder = new Recorder();
 
 const RESOURCES = {
@@ -10,7 +12,7 @@ const RESOURCES = {
   capabilities: { read: () => getJson("/v2/meta/capabilities"), everyMs: () => 10_000 },
   settings: { read: () => getJson("/v2/meta/settings"), everyMs: () => 60_000 },
   models: {
-    read: () => getJson("/v2/catalog/models?facts=true"),
+    read: () => getJson("/v2/catalog/models?facts=true", { limitMs: SLOW_READ_MS }),
     everyMs: (list) => (list?.models.some((model) => model.pull) ? 1000 : 10_000),
   },
   pools: { read: () => getJson("/v2/pools"), everyMs: () => 1500 },
