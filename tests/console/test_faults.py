@@ -1,5 +1,6 @@
-"""What the console does when orchestratord, or a proxy before it, fails or answers late."""
+"""What the console does when orchestratord, or a proxy before it, fails or answers late, and what it forgets with a token."""
 
+import json
 import signal
 import threading
 
@@ -7,6 +8,9 @@ import pytest
 from proxy import Proxy
 from stack import HANG_S, Stack
 from test_controls import label_of, run_prompt, set_sampling
+
+TOKEN = "c" * 40
+READER = "r" * 40
 
 # Time that passes when a test says so: pass_time(ms) ends what waits for so long.
 CLOCK = """(() => {
@@ -27,6 +31,15 @@ def proxy(stack):
     with Proxy(stack.url) as running:
         yield running
     stack.gate.open()
+
+
+@pytest.fixture(scope="module")
+def guarded_stack(tmp_path_factory):
+    reader = tmp_path_factory.mktemp("tokens") / "reader"
+    reader.write_text(READER)
+    reader.chmod(0o600)
+    with Stack({"auth.reader_token_files": str(reader)}, token=TOKEN) as running:
+        yield running
 
 
 def begin_held(page, url, stack, tokens=24):
@@ -115,3 +128,53 @@ def test_a_command_that_cannot_be_given_leaves_the_job_on_screen(page, stack, pr
     assert "Running" in page.text(".run-state")
     page.type(label_of(page, "JSON Schema"), "")
     ends_whole(page, stack, job_id)
+
+
+def use_token(page, token):
+    page.wait("document.getElementById('login').open")
+    page.type("#login-token", token)
+    page.click_text("button", "Use token")
+
+
+def test_a_late_refusal_of_a_token_leaves_a_newer_one(page, guarded_stack):
+    held, go_on, gone = threading.Event(), threading.Event(), threading.Event()
+
+    def in_the_way(handler):
+        if handler.path.startswith("/v2/catalog/models") and "x" * 40 in handler.headers.get("Authorization", ""):
+            held.set()
+            go_on.wait(HANG_S)
+            proxy.hand_on(handler)
+            gone.set()
+            return True
+        return False
+
+    with Proxy(guarded_stack.url) as proxy:
+        proxy.in_the_way = in_the_way
+        page.open(proxy.url)
+        use_token(page, "x" * 40)
+        assert held.wait(HANG_S)
+        page.wait_text("#login", "That token is not known here")
+        use_token(page, TOKEN)
+        page.wait_text("#health", "healthy")
+        # The newer token's own answer, however late the other one is.
+        page.wait("document.querySelector('select')?.options.length === 2")
+        go_on.set()
+        assert gone.wait(HANG_S)
+        page.eval("fetch('/v2/health').then((r) => r.text())")  # behind the refusal
+        assert page.eval("sessionStorage.getItem('llorch-token')") == TOKEN
+        assert not page.eval("document.getElementById('login').open")
+
+
+def test_what_a_token_has_shown_goes_with_it(page, guarded_stack):
+    page.open(f"{guarded_stack.url}/#/settings")
+    use_token(page, TOKEN)
+    page.wait_text(".settings", "orchestratord.queue.capacity")
+    page.click_text("button", "Forget token")
+    page.wait("document.getElementById('login').open")
+    assert page.text(".settings tbody") == ""
+    use_token(page, READER)
+    page.wait_text(".error-box", "FORBIDDEN")
+    assert page.text(".settings tbody") == ""
+    page.go("pools")  # a reader may see them
+    page.wait_text(".pool", "healthy")
+    assert json.loads(page.eval("JSON.stringify(Object.keys(sessionStorage))")) == ["llorch-token"]

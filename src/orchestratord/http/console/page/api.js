@@ -32,7 +32,7 @@ const encode = (body) => JSON.stringify(body, function (key, value) {
 });
 
 let onMissingToken = () => {};
-// `listener(error)` is called when the server wants a token, or another one.
+// `listener(error, held)` is called when the server wants a token, or another one than `held`.
 export function whenTokenIsMissing(listener) {
   onMissingToken = listener;
 }
@@ -64,7 +64,7 @@ async function send(method, path, { body, headers = {}, signal } = {}) {
   }));
   if (response.ok) return response;
   const error = await errorOf(response);
-  if (response.status === 401) onMissingToken(error);
+  if (response.status === 401) onMissingToken(error, held);
   throw error;
 }
 

@@ -1,7 +1,7 @@
 // Starts the console: theme, token, health, and which view is shown.
 import { token, whenTokenIsMissing } from "./api.js";
 import { announce, errorBox, setText } from "./dom.js";
-import { refreshAll, watch } from "./store.js";
+import { forgetAll, refreshAll, watch } from "./store.js";
 
 // A view is loaded when it is first shown: the page has its first picture sooner.
 const VIEWS = {
@@ -15,6 +15,7 @@ const VIEWS = {
 };
 const view = document.getElementById("view");
 let chosen;
+let mountView = () => {};
 let unmount = () => {};
 
 // "#/jobs/ID" -> ["jobs", "ID"]; what is no such link leads to the first view.
@@ -41,12 +42,17 @@ async function route() {
     mount = (root) => root.append(errorBox(new Error("This view could not be loaded. Load the page again once the service answers.")));
   }
   if (chosen !== name) return; // another one was chosen meanwhile
-  unmount();
-  view.replaceChildren();
+  mountView = mount;
   view.className = `view-${name}`;
-  unmount = mount(view, place()[1]) ?? (() => {});
+  showView();
   if (!isFirst) view.focus({ preventScroll: true });
   scrollTo(0, 0);
+}
+
+function showView() {
+  unmount();
+  view.replaceChildren();
+  unmount = mountView(view, place()[1]) ?? (() => {});
 }
 
 function showChoice(name) {
@@ -112,6 +118,14 @@ function showLogin() {
   const title = document.getElementById("login-title");
   let declined = false;
   const name = () => setText(button, token.get() ? "Forget token" : "Token");
+  const change = (value) => {
+    if (value) token.set(value);
+    else token.forget();
+    name();
+    forgetAll();
+    showView();
+    refreshAll();
+  };
   const ask = (why, heading) => {
     if (dialog.open) return;
     setText(title, heading);
@@ -119,28 +133,24 @@ function showLogin() {
     input.value = "";
     dialog.showModal();
   };
-  whenTokenIsMissing((error) => {
-    if (declined) return;
-    if (error.code === "BAD_TOKEN") token.forget();
-    name();
+  whenTokenIsMissing((error, held) => {
+    if (declined || token.get() !== held) return; // another token is there by now
+    if (error.code === "BAD_TOKEN") change();
     ask(error.message, error.code === "BAD_TOKEN" ? "That token is not known here" : "This service needs a token");
   });
   button.addEventListener("click", () => {
     if (token.get()) {
-      token.forget();
-      name();
-      refreshAll();
+      change();
     } else {
       ask("Send one if this service has been given tokens; it shows what that token's role may see.", "Use a token");
     }
   });
   document.getElementById("login-form").addEventListener("submit", (event) => {
     event.preventDefault();
-    token.set(input.value.trim());
+    const value = input.value.trim();
     declined = false;
     dialog.close("used");
-    name();
-    refreshAll();
+    change(value);
   });
   document.getElementById("login-cancel").addEventListener("click", () => dialog.close());
   dialog.addEventListener("close", () => {

@@ -4,7 +4,7 @@ import { parseMetrics, Recorder } from "./metrics.js";
 
 const SLOW_READ_MS = 45_000; // orchestratord waits 30 s for a pool
 
-const recorder = new Recorder();
+let recorder = new Recorder();
 
 const RESOURCES = {
   health: { read: () => getJson("/v2/health"), everyMs: () => 3000 },
@@ -24,7 +24,7 @@ const RESOURCES = {
   },
 };
 
-const states = new Map(Object.keys(RESOURCES).map((name) => [name, { value: undefined, error: undefined, at: 0, watchers: new Set() }]));
+const states = new Map(Object.keys(RESOURCES).map((name) => [name, { value: undefined, error: undefined, at: 0, reader: 0, watchers: new Set() }]));
 
 function tell(name) {
   const state = states.get(name);
@@ -37,13 +37,17 @@ async function ask(name) {
   state.timer = undefined;
   if (state.asking || state.watchers.size === 0 || document.hidden) return;
   state.asking = true;
+  const { reader } = state;
+  let value, error;
   try {
-    state.value = await RESOURCES[name].read();
-    state.error = undefined;
-  } catch (error) {
-    if (!(error instanceof ApiError)) console.error(error);
-    state.error = error;
+    value = await RESOURCES[name].read();
+  } catch (cause) {
+    if (!(cause instanceof ApiError)) console.error(cause);
+    error = cause;
   }
+  if (reader !== state.reader) return; // it is what another token was shown
+  if (!error) state.value = value;
+  state.error = error;
   state.asking = false;
   state.at = Date.now();
   tell(name);
@@ -70,6 +74,15 @@ export function refresh(...names) {
 }
 
 export const refreshAll = () => refresh(...states.keys());
+
+// With another token it is another reader, who is shown nothing of what the last one was.
+export function forgetAll() {
+  recorder = new Recorder();
+  for (const state of states.values()) {
+    clearTimeout(state.timer);
+    Object.assign(state, { value: undefined, error: undefined, asking: false, timer: undefined, reader: state.reader + 1 });
+  }
+}
 
 document.addEventListener("visibilitychange", () => {
   if (!document.hidden) refreshAll();
