@@ -29,12 +29,14 @@ namespace {
 constexpr std::size_t kGrainElements = 1u << 13;
 constexpr std::size_t kGrainProducts = 1u << 16;
 
-// A pair is a row and one expert it chose. Experts are worked on in batches of at most max(rows, this) pairs: enough for
-// all choices of a small step to share their parallel regions, while a large step needs no k-fold copy of its rows.
+// A pair is a row and one expert it chose. Experts are worked on in batches of at most max(pairs of one expert, this) pairs:
+// enough for all choices of a small step to share their parallel regions, while a large step needs no k-fold copy of its rows.
 constexpr std::size_t kPairsAtOnce = 256;
 
+// A router chooses an expert once for a row; a row of a table may name the same one k times.
 std::size_t batch_pairs_max(const MoeParams& p, std::size_t rows) {
-  return std::max(rows, std::min(rows * p.experts_used, kPairsAtOnce));
+  const std::size_t pairs = rows * p.experts_used, of_an_expert = p.table_rows != 0 ? pairs : rows;
+  return std::max(of_an_expert, std::min(pairs, kPairsAtOnce));
 }
 
 struct Scratch {

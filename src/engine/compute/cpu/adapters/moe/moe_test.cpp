@@ -37,6 +37,7 @@ struct Case {
   bool router_bias = false, selection_bias = false, expert_bias = false, norm = false;
   float scale = 1;
   DType down = weights;
+  bool table = false;  // that names expert 0 for every choice of its one row
 };
 
 constexpr std::size_t kRows = 45;
@@ -62,6 +63,7 @@ class World {
     if (c.shared != 0)
       at(kSharedGate) = matrix(c.weights, {c.shared, c.width}), at(kSharedUp) = matrix(c.weights, {c.shared, c.width}),
       at(kSharedDown) = matrix(c.weights, {c.width, c.shared});
+    if (c.table) at(kExpertTable) = {DType::kF32, {1, c.used}, std::vector<std::byte>(c.used * sizeof(float))};
     x_ = random.normals(kRows * c.width);
     for (std::size_t i = 0; i < 5 * c.width; ++i) x_[i + 7 * c.width] = x_[i];  // some rows alike
   }
@@ -74,6 +76,7 @@ class World {
     p.norm_epsilon = 1e-20f, p.weights_scale = c_.scale, p.alpha = kOai.alpha, p.limit = kOai.limit;
     p.gate = c_.gate, p.act = c_.act, p.has_router_bias = c_.router_bias, p.has_selection_bias = c_.selection_bias;
     p.norm_topk = c_.norm, p.has_expert_bias = c_.expert_bias, p.latent = c_.latent;
+    p.table_rows = c_.table ? 1 : 0;
     return p;
   }
   std::vector<HarnessWeight>& weights() { return weights_; }
@@ -91,6 +94,8 @@ class World {
       std::vector<float> y(x.size(), NAN);
       plan::ExecutionContext ctx;
       ctx.total_rows = static_cast<std::uint32_t>(lead + n);
+      const std::vector<std::uint32_t> ids(lead + n);
+      ctx.row_ids = ids.data();
       harness.run(ctx, {x.data()}, y.data());
       out.insert(out.end(), y.begin() + static_cast<std::ptrdiff_t>(lead * width), y.end());
     }
@@ -322,6 +327,17 @@ TEST(MoeAdapter, ALargeStepGivesTheBitsOfSmallOnes) {
   World world(random, c);
   HarnessOptions device = devices().back();
   EXPECT_TRUE(same_bits(world.run(device, kRows, 0), world.run(device, 3, 1)));
+}
+
+// What a table says is the file's: an expert that it names for every choice has more pairs than the step has rows.
+TEST(MoeAdapter, AnExpertThatATableRepeatsHasRoomForAllItsPairs) {
+  Random random(65);
+  SCOPED_TRACE(random.note());
+  for (const DType weights : {DType::kF32, DType::kQ8_0}) {
+    World world(random, {.name = "", .weights = weights, .used = 8, .norm = true, .table = true});  // 360 pairs
+    const HarnessOptions device = devices().back();
+    EXPECT_TRUE(same_bits(world.run(device, kRows, 0), world.run(device, 1, 0)));
+  }
 }
 
 TEST(MoeAdapter, IsCloseToTheFormula) {
