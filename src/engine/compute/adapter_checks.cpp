@@ -160,6 +160,9 @@ Result<> Checks::swiglu(const SwigluParams& p) const {
 Result<> Checks::moe(const MoeParams& p) const {
   TRY(require(routable(p),
               "a gate that is none, or numbers of experts, groups and choices that do not fit each other"));
+  TRY(require(routable(p, kernels_),
+              fmt::format("more than {} experts, {} choices of a row or {} groups", kernels_.experts_max,
+                          kernels_.experts_used_max, kernels_.expert_groups_max)));
   TRY(require(!is_limited(p.act) || p.limit > 0, "a limited activation without a limit"));
   TRY(require(p.act != Activation::kXielu, "experts with xielu"));
   using enum MoeSlot;

@@ -9,7 +9,7 @@ namespace {
 
 using namespace plan;
 
-// Of an instruction without weights, on a device whose kernels multiply by stacks of at most eight matrices.
+// Of an instruction without weights, on a device with small kernels.
 template <ParamStruct P>
 std::string refusal(P params) {
   params.kind_version = kind_version(P::kOpcode);
@@ -21,7 +21,13 @@ std::string refusal(P params) {
   const Instruction insn{.opcode = P::kOpcode};
   const auto checked = check_instruction(
       {.backend = *backend, .insn = insn, .params = block, .weights = weights, .views = views, .limits = {}},
-      {.device = "test", .positions_max = 1, .conv_taps_max = 1, .stack_max = 8});
+      {.device = "test",
+       .positions_max = 1,
+       .conv_taps_max = 1,
+       .stack_max = 8,
+       .experts_max = 16,
+       .experts_used_max = 4,
+       .expert_groups_max = 2});
   return checked ? "" : checked.error().message;
 }
 
@@ -39,6 +45,20 @@ TEST(AdapterChecks, AStackHasAsManyMatricesAsAGridAtMost) {
   EXPECT_NE(refusal(compressed).find("more than 8 groups"), std::string::npos) << refusal(compressed);
   compressed.heads = compressed.groups = 8;
   EXPECT_EQ(refusal(compressed).find("groups"), std::string::npos) << refusal(compressed);
+}
+
+// Kernels hold so many scores, choices and groups of a row in arrays of their own.
+TEST(AdapterChecks, ExpertsAreAsManyAsTheKernelsHoldAtMost) {
+  const auto refused = [](std::uint32_t experts, std::uint32_t used, std::uint32_t groups) {
+    MoeParams p{};
+    p.experts = experts, p.experts_used = used, p.groups = groups, p.groups_used = groups;
+    p.gate = MoeGate::kSoftmax, p.group_score = GroupScore::kMax;
+    return refusal(p).find("more than 16 experts, 4 choices of a row or 2 groups") != std::string::npos;
+  };
+  EXPECT_FALSE(refused(16, 4, 2));
+  EXPECT_TRUE(refused(18, 4, 2));
+  EXPECT_TRUE(refused(16, 5, 2));
+  EXPECT_TRUE(refused(16, 4, 4));
 }
 
 }  // namespace

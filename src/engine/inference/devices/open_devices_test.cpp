@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "engine/compute/cuda/backend.h"
 #include "engine/inference/engine.h"
 #include "engine/inference/testing/tiny_engine.h"
 
@@ -77,6 +78,31 @@ TEST(OpenDevices, NoDeviceStandsInForAnother) {
   const auto open = open_devices({.names = "97,98"});
   ASSERT_FALSE(open);
   EXPECT_EQ(open.error().code, base::ErrorCode::kGpuUnavailable);
+}
+
+// Kernels of a GPU hold a row's scores, choices and groups in arrays of their own: who only plans for one hears of it too.
+TEST(Planner, MoreExpertsThanAGpusKernelsHoldAreRefused) {
+  const auto code_of = [](std::uint32_t experts, plan::Backend& backend) {
+    const std::map<std::string, std::vector<std::uint64_t>> shapes{{"blk.0.ffn_gate_inp.weight", {64, experts}},
+                                                                   {"blk.0.ffn_gate_exps.weight", {64, 1, experts}},
+                                                                   {"blk.0.ffn_up_exps.weight", {64, 1, experts}},
+                                                                   {"blk.0.ffn_down_exps.weight", {1, 64, experts}}};
+    const testing::ModelFile file(models::testing::TinyLlama{
+        .layers = 1,
+        .ffn = 1,
+        .overrides = {{"llama.expert_count", experts}, {"llama.expert_used_count", std::uint32_t{2}}},
+        .without = {"blk.0.ffn_gate.weight", "blk.0.ffn_up.weight", "blk.0.ffn_down.weight"},
+        .shapes = shapes});
+    const auto predicted = Engine::predict(file.path(), {}, backend);
+    return predicted ? "" : std::string(predicted.error().name()) + ": " + predicted.error().message;
+  };
+  const auto cpu = open_devices({.names = "cpu", .cpu_threads_count = 1}).value();
+  const auto gpu = compute::cuda::make_cuda_planner();
+  EXPECT_EQ(code_of(1025, *cpu.backends[0]), "");
+  EXPECT_EQ(code_of(1024, *gpu), "");
+  EXPECT_EQ(code_of(1025, *gpu),
+            "UNSUPPORTED_OPCODE: moe with more than 1024 experts, 64 choices of a row or 64 groups is not supported by "
+            "the CUDA device");
 }
 
 // A directory that is gone with the object.
