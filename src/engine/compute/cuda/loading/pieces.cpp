@@ -74,6 +74,17 @@ std::vector<Piece> cut(std::span<const StoredTensor> tensors, std::uint64_t piec
   return pieces;
 }
 
+std::uint64_t pieces_count(std::span<const StoredTensor> tensors, std::uint64_t piece_bytes) {
+  std::uint64_t pieces = 0;
+  for (const StoredTensor& tensor : tensors) {
+    const bool vector = is_vector(tensor);
+    const std::uint64_t count = vector ? elements_of(tensor) : matrix_shape(tensor).rows;
+    const std::uint64_t at_once = vector ? elements_at_once(tensor, piece_bytes) : rows_at_once(tensor, piece_bytes);
+    pieces += (vector ? 1 : stack_count(tensor)) * ((count - 1) / at_once + 1);
+  }
+  return pieces;
+}
+
 std::uint64_t largest_piece_bytes(std::span<const StoredTensor> tensors, std::uint64_t piece_bytes) {
   std::uint64_t largest = 0;
   for (const StoredTensor& tensor : tensors) {

@@ -20,7 +20,8 @@ struct Piece {
 
 // Every byte of the tensors once, in order; pieces of at most `piece_bytes`, unless a unit has more. Pure.
 std::vector<Piece> cut(std::span<const plan::StoredTensor> tensors, std::uint64_t piece_bytes);
-// Of the largest of these pieces, without making them: there may be millions.
+// How many these are, and the bytes of the largest, without making them: there may be millions.
+std::uint64_t pieces_count(std::span<const plan::StoredTensor> tensors, std::uint64_t piece_bytes);
 std::uint64_t largest_piece_bytes(std::span<const plan::StoredTensor> tensors, std::uint64_t piece_bytes);
 
 }  // namespace llorch::engine::compute::cuda::loading

@@ -45,12 +45,16 @@ std::optional<LoadLimits> smaller(LoadLimits limits) {
   return limits;
 }
 
+std::uint64_t slots_of(std::uint64_t pieces, const LoadLimits& limits) {
+  return std::min<std::uint64_t>(limits.slots_max, pieces);
+}
+
 // The tensors in pieces, slots that each of them fits, and the memory they go through.
 struct Ring {
   Ring(std::span<const StoredTensor> tensors, const LoadLimits& limits)
       : pieces(cut(tensors, limits.piece_bytes)),
         slot_bytes(slot_bytes_of(tensors, limits.piece_bytes)),
-        slots(std::min<std::uint64_t>(limits.slots_max, pieces.size())) {}
+        slots(slots_of(pieces.size(), limits)) {}
   std::uint64_t bytes() const { return slots * slot_bytes; }
 
   std::vector<Piece> pieces;
@@ -232,7 +236,9 @@ plan::StagingBytes staging_bytes(std::span<const StoredTensor> tensors, const Lo
   if (tensors.empty()) return {};
   LoadLimits least = limits;
   for (auto next = smaller(least); next; next = smaller(least)) least = *next;
-  return {.wanted = Ring(tensors, limits).bytes(), .least = slot_bytes_of(tensors, least.piece_bytes)};
+  const std::uint64_t slots = slots_of(pieces_count(tensors, limits.piece_bytes), limits);
+  return {.wanted = slots * slot_bytes_of(tensors, limits.piece_bytes),
+          .least = slot_bytes_of(tensors, least.piece_bytes)};
 }
 
 Result<> load_weights(const LoadInput& input, const LoadLimits& limits, const plan::UploadProgress& progress) {

@@ -1,6 +1,7 @@
 // Weights through the ring on the emulated device, against the reference that packs on the host
 // (kernels/packing/packing_reference.h).
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <atomic>
 #include <cstring>
@@ -276,6 +277,19 @@ TEST(WeightLoader, TakesABoundedAmountBeside) {
   for (void* weight : weights) backend.release_weight(weight);
 }
 
+// Whoever only asks has no memory for pieces: a stack may have millions of matrices of one element.
+TEST(WeightLoader, WhatStagingTakesIsKnownWithoutThePieces) {
+  StoredTensor stack{.dtype = DType::kF32, .rank = 3, .shape = {1u << 22, 1, 1}};
+  stack.uses = static_cast<std::uint8_t>(WeightUse::kMatrix);
+  const LoadLimits limits;
+  rusage before{}, after{};
+  ::getrusage(RUSAGE_SELF, &before);
+  const plan::StagingBytes staging = staging_bytes(std::span(&stack, 1), limits);
+  ::getrusage(RUSAGE_SELF, &after);
+  EXPECT_EQ(staging, (plan::StagingBytes{.wanted = limits.slots_max * std::uint64_t{256}, .least = 256}));
+  EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 64 << 10) << "KiB";  // the pieces would take some 300 MiB
+}
+
 // What fits a device is loaded even where hardly anything is left beside the weights.
 TEST(WeightLoader, MakesDoWithTheRoomThereIs) {
   const std::uint32_t rows = 4096, cols = 128;
@@ -428,6 +442,7 @@ TEST(Pieces, AreEveryByteOnceInOrder) {
       at += piece.stored_bytes;
     }
     EXPECT_EQ(largest_piece_bytes(model.tensors, piece_bytes), largest);
+    EXPECT_EQ(pieces_count(model.tensors, piece_bytes), cut(model.tensors, piece_bytes).size());
     EXPECT_EQ(tensor + 1, model.tensors.size());
     EXPECT_EQ(at, stored_bytes(model.tensors.back()));
   }
