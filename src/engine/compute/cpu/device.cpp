@@ -32,7 +32,7 @@ namespace {
 // spend the time in TLB misses.
 constexpr std::uint64_t kHugePageBytes = 2u << 20;
 
-// Of stored rows that are packed at a time: they stay in the cache of the processor that reads them.
+// Of a stored tensor that is packed at a time: it stays in the cache of the processor that reads it. Whole elements of a vector.
 constexpr std::size_t kReadBytes = 512u << 10;
 
 // Memory that one thread makes resident at a time.
@@ -181,9 +181,13 @@ Result<> CpuBackend::pack(const StoredTensor& tensor, const CpuWeight& weight) {
   if (weight.vector == nullptr)
     return run_parts(weight.matrix.groups() * weight.stack_count,
                      [&](Range range) { return pack_part(tensor, weight, range); });
-  std::vector<std::byte> stored(stored_bytes(tensor));
-  TRY(tensor.read(0, stored));
-  widen(tensor.dtype, stored, reinterpret_cast<float*>(weight.memory));
+  const std::uint64_t bytes = stored_bytes(tensor), element_bytes = bytes / elements_of(tensor);
+  std::vector<std::byte> stored;
+  for (std::uint64_t begin = 0; begin < bytes; begin += stored.size()) {
+    stored.resize(std::min<std::uint64_t>(kReadBytes, bytes - begin));
+    TRY(tensor.read(begin, stored));
+    widen(tensor.dtype, stored, reinterpret_cast<float*>(weight.memory) + begin / element_bytes);
+  }
   return {};
 }
 

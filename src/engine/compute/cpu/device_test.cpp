@@ -6,6 +6,7 @@
 
 #include "engine/compute/cpu/backend.h"
 #include "engine/compute/cpu/kernel_test_support.h"
+#include "engine/compute/half.h"
 
 namespace llorch::engine::compute::cpu {
 namespace {
@@ -166,6 +167,34 @@ TEST(CpuBackend, VectorsAreWidenedFromAnyAlignment) {
   const float expected[] = {1.0f, -2.0f, 0x1p-24f, 65504.0f};
   EXPECT_TRUE(testing::same_bits({static_cast<CpuWeight*>(weight)->vector, 4}, expected));
   EXPECT_EQ(device->memory_used_bytes(), 16u);
+  device->release_weight(weight);
+}
+
+// A file's vector may be as large as any matrix: beside it a load has a piece of it in memory and no more.
+TEST(CpuBackend, VectorsAreReadInPieces) {
+  constexpr std::uint64_t kReadBytes = 512u << 10;
+  class Counting final : public plan::TensorSource {
+   public:
+    base::Result<> read(std::uint64_t begin, std::span<std::byte> out) const override {
+      most = std::max<std::uint64_t>(most, out.size());
+      for (std::size_t i = 0; i < out.size(); i += 2) {
+        const auto half = static_cast<std::uint16_t>((begin + i) / 2 % 0x7C00);
+        std::memcpy(&out[i], &half, sizeof half);
+      }
+      return {};
+    }
+    mutable std::uint64_t most = 0;
+  };
+  const Counting source;
+  const std::uint32_t count = 2 * kReadBytes + 5;  // of two bytes
+  StoredTensor vector = tensor(DType::kF16, {count}, {}, WeightUse::kVector);
+  vector.source = &source;
+  const auto device = backend(std::uint64_t{1} << 24);
+  void* weight = device->upload_weight(vector).value();
+  EXPECT_LE(source.most, kReadBytes);
+  std::vector<float> expected(count);
+  for (std::uint32_t i = 0; i < count; ++i) expected[i] = half_to_float(static_cast<std::uint16_t>(i % 0x7C00));
+  EXPECT_TRUE(testing::same_bits({static_cast<CpuWeight*>(weight)->vector, count}, expected));
   device->release_weight(weight);
 }
 
