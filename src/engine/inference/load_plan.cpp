@@ -111,6 +111,28 @@ DrawLimits draw_limits(const EngineOptions& options, const memory::LoadShape& sh
   return {.rows_max = shape.slots, .width = config.vocab, .edits_max = kDrawEditsMax};
 }
 
+struct LimitedPlan {
+  const CompiledPlan& plan;
+  StepLimits limits;
+};
+
+std::vector<LimitedPlan> limited_plans(const ModelPlans& plans, const PartPlan& part) {
+  std::vector<LimitedPlan> all{{plans.decoder_prefill, part.limits}, {plans.decoder_decode, part.limits}};
+  if (plans.vision_encode) all.push_back({*plans.vision_encode, part.encode_limits});
+  if (plans.predict) all.push_back({*plans.predict, part.limits});
+  return all;
+}
+
+// That the backend takes the model, however short steps and contexts must be, before anything is counted by what a file says.
+Result<> check_model(const models::CompiledModel& model, const PartPlan& part, Backend& backend) {
+  constexpr StepLimits kLeast{.rows_max = 1, .output_rows_max = 1, .slots_max = 1, .context_tokens_max = 1};
+  const std::vector<LimitedPlan> plans = limited_plans(model.plans, part);
+  for (const LimitedPlan& each : plans) TRY(check_supported(each.plan, backend, each.limits));
+  for (const models::BoundTensor& tensor : model.tensors) TRY(backend.check_weight(tensor.as_source()));
+  for (const LimitedPlan& each : plans) TRY(check_instructions(each.plan, model.tensors, kLeast, backend));
+  return {};
+}
+
 Result<PartPlan> plan_part(const models::CompiledModel& model, const EngineOptions& options,
                            const memory::LoadShape& shape, Backend& backend) {
   PartPlan part;
@@ -118,6 +140,7 @@ Result<PartPlan> plan_part(const models::CompiledModel& model, const EngineOptio
   part.encode_limits = TRY(encode_limits(options, model.config.vision, part.limits));
   part.draw_limits = draw_limits(options, shape, model.config);
   part.keeps_checkpoints = options.proposal_rows_max > 0;
+  TRY(check_model(model, part, backend));
   const ModelPlans& plans = model.plans;
   part.kv = kv_cache::plan_kv(plans.decoder_prefill.plan.state_descs, {.slots = shape.slots,
                                                                        .context_tokens = shape.context_tokens,
@@ -135,18 +158,14 @@ Result<PartPlan> plan_part(const models::CompiledModel& model, const EngineOptio
   if (plans.predict)
     part.mappings.push_back(models::map_registers(*plans.predict, capabilities, part.limits, *model.arena));
   part.buffers = memory::shared_buffers(part.mappings);
-  part.memory_plan = TRY(memory::predict_memory({.model = model,
-                                                 .buffers = part.buffers,
-                                                 .kv = part.kv,
-                                                 .limits = part.limits,
-                                                 .encode_limits = part.encode_limits,
-                                                 .draw_limits = part.draw_limits,
-                                                 .keeps_checkpoints = part.keeps_checkpoints},
-                                                backend));
-  TRY(check_instructions(plans.decoder_prefill, model.tensors, backend));
-  TRY(check_instructions(plans.decoder_decode, model.tensors, backend));
-  if (plans.vision_encode) TRY(check_instructions(*plans.vision_encode, model.tensors, backend));
-  if (plans.predict) TRY(check_instructions(*plans.predict, model.tensors, backend));
+  part.memory_plan = memory::predict_memory({.model = model,
+                                             .buffers = part.buffers,
+                                             .kv = part.kv,
+                                             .limits = part.limits,
+                                             .encode_limits = part.encode_limits,
+                                             .draw_limits = part.draw_limits,
+                                             .keeps_checkpoints = part.keeps_checkpoints},
+                                            backend);
   return part;
 }
 

@@ -52,7 +52,7 @@ base::Result<> check_supported(const CompiledPlan& plan, const Backend& backend,
 }
 
 base::Result<> check_instructions(const CompiledPlan& plan, std::span<const models::BoundTensor> tensors,
-                                  Backend& backend) {
+                                  const StepLimits& limits, Backend& backend) {
   static std::byte stands_for_weight;  // nothing is read there
   std::vector<TensorHandle> handles;
   std::vector<TensorViewDesc> views;
@@ -70,7 +70,7 @@ base::Result<> check_instructions(const CompiledPlan& plan, std::span<const mode
                            .params = plan.param_blocks[insn.param_block_id],
                            .weights = handles,
                            .views = views,
-                           .limits = {.rows_max = 1, .output_rows_max = 1, .slots_max = 1, .context_tokens_max = 1}};
+                           .limits = limits};
     TRY(backend.tables().prepare[static_cast<std::size_t>(insn.opcode)](args));
   }
   return {};

@@ -14,10 +14,10 @@ namespace llorch::engine::inference {
 base::Result<> check_supported(const plan::CompiledPlan& plan, const plan::Backend& backend,
                                const plan::StepLimits& limits);
 
-// Whether the backend takes every instruction with its parameters and weights, before any weight is on the device. How long steps and
-// contexts are is left to PreparedPlan: a load may make them shorter. Errors: those of the backend's prepare functions.
+// Whether the backend takes every instruction with its parameters and weights at these limits, before any weight is on the device.
+// REQUIRES: check_supported() took the plan. Errors: those of the backend's prepare functions.
 base::Result<> check_instructions(const plan::CompiledPlan& plan, std::span<const models::BoundTensor> tensors,
-                                  plan::Backend& backend);
+                                  const plan::StepLimits& limits, plan::Backend& backend);
 
 struct PrepareInput {
   const plan::CompiledPlan& plan;

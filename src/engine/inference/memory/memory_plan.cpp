@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "engine/inference/memory/state_arena.h"
-#include "engine/inference/prepared_plan.h"
 #include "engine/inference/speculation/hidden_states.h"
 #include "engine/inference/vision/image_encoder.h"
 
@@ -63,22 +62,15 @@ BatchModel batch_model(const models::CompiledModel& model) {
           .token_types = model.config.token_types};
 }
 
-base::Result<MemoryPlan> predict_memory(const MemoryInput& input, const Backend& backend) {
+MemoryPlan predict_memory(const MemoryInput& input, const Backend& backend) {
   const models::CompiledModel& model = input.model;
   const StepLimits& limits = input.limits;
-  TRY(check_supported(model.plans.decoder_prefill, backend, limits));
-  TRY(check_supported(model.plans.decoder_decode, backend, limits));
   const bool takes_images = model.plans.vision_encode.has_value();
-  if (takes_images) TRY(check_supported(*model.plans.vision_encode, backend, input.encode_limits));
-
-  if (model.plans.predict) TRY(check_supported(*model.plans.predict, backend, limits));
-
   MemoryPlan plan{
       .weight_dtype = model.weight_dtype, .context_tokens = limits.context_tokens_max, .slots = limits.slots_max};
   std::vector<StoredTensor> stored;
   for (const models::BoundTensor& tensor : model.tensors) {
     stored.push_back(tensor.as_source());
-    TRY(backend.check_weight(stored.back()));
     const std::uint64_t bytes = backend.packed_weight_bytes(stored.back());
     plan.weights_bytes += bytes;
     if (tensor.is_widened_f8()) plan.widened_bytes += bytes;

@@ -56,8 +56,8 @@ std::uint64_t joined_logits_bytes(const models::CompiledModel& model, const plan
 // What the rows of this model's batches have.
 BatchModel batch_model(const models::CompiledModel& model);
 
-// Without the room for sums, which is the collective's to tell. Errors: UNSUPPORTED_OPCODE, BATCH_UNSUPPORTED.
-base::Result<MemoryPlan> predict_memory(const MemoryInput& input, const plan::Backend& backend);
+// Without the room for sums, which is the collective's to tell. REQUIRES: the backend takes the model's weights and instructions.
+MemoryPlan predict_memory(const MemoryInput& input, const plan::Backend& backend);
 
 // OUT_OF_DEVICE_MEMORY with every part of the plan unless it fits what the backend has left.
 base::Result<> check_fits(const MemoryPlan& plan, const plan::Backend& backend);
