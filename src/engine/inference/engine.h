@@ -96,7 +96,7 @@ class Engine {
   // The backend outlives the engine. `progress` is told 0, 25, 50, 75 and 100, each once, when every device has come so far.
   // Errors: those of ModelFiles::open and compile_model; INVALID_PARAMS (options);
   // UNSUPPORTED_OPCODE, BATCH_UNSUPPORTED, WEIGHT_DTYPE_UNSUPPORTED; OUT_OF_DEVICE_MEMORY once no floor of the options
-  // allows to go on smaller, found before any weight is read unless the device has less than it says.
+  // allows to go on smaller. All of it is found before any weight is read, unless the device has less than it says.
   static base::Result<std::unique_ptr<Engine>> load(const std::filesystem::path& path, const EngineOptions& options,
                                                     plan::Backend& backend, const LoadProgress& progress = {});
   // The same on several devices that share the model. What fails on one of them gives back what all have taken. Further

@@ -49,12 +49,13 @@ bool has_windows(const paging::PageTables& tables) {
 
 Result<memory::MemoryPlan> Engine::predict(const std::filesystem::path& path, const EngineOptions& options,
                                            Backend& backend) {
-  return TRY(plan_load(path, options, {.backends = {&backend}})).parts[0].memory_plan;
+  return TRY(predict(path, options, parallel::Devices{.backends = {&backend}}))[0];
 }
 
 Result<std::vector<memory::MemoryPlan>> Engine::predict(const std::filesystem::path& path, const EngineOptions& options,
                                                         const parallel::Devices& devices) {
   const LoadPlan load = TRY(plan_load(path, options, devices));
+  TRY(check_shape(load));
   std::vector<memory::MemoryPlan> plans;
   for (const PartPlan& part : load.parts) plans.push_back(part.memory_plan);
   return plans;
@@ -83,6 +84,7 @@ Result<std::unique_ptr<Engine>> Engine::load(LoadPlan load, const EngineOptions&
              (load.devices.collective != nullptr && load.devices.collective->ranks() == load.devices.count()),
          "{} devices without a collective of theirs", load.devices.count());
   for (Result<> fits = check_fits(load); !fits; fits = check_fits(load)) TRY(make_smaller(fits.error(), options, load));
+  TRY(check_shape(load));
   std::unique_ptr<Engine> engine(new Engine(load.devices));
   ModelParts& parts = engine->parts_;
   Quarters quarters(progress);

@@ -16,7 +16,8 @@ namespace llorch::engine::inference {
 inline constexpr std::uint32_t kDrawEditsMax = 4096;
 
 struct EngineOptions {
-  std::uint32_t context_tokens = 0;  // positions per slot; 0 = what the model was made for, which is also the most
+  // Positions per slot, at most what the model was made for; 0 = that, or 2^20, which is how far positions go.
+  std::uint32_t context_tokens = 0;
   std::uint32_t slots = 1;
   plan::DType kv_dtype = plan::DType::kF16;  // F16 or F32; part of a request's identity
   std::uint32_t prefill_chunk = 512;         // rows per step; past a few hundred a pass over the weights is well shared

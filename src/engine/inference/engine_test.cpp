@@ -110,6 +110,36 @@ TEST(EngineLoad, WhatADeviceHasNoKernelForIsToldBeforeWeightsAreLoaded) {
   EXPECT_TRUE(seen.empty());
 }
 
+// A load may become smaller first; what is then too long is refused, and no weight is uploaded.
+TEST(EngineLoad, AContextBeyondTheKernelsIsToldBeforeWeightsAreLoaded) {
+  const ModelFile file;
+  RecordingBackend backend({.context_tokens_max = 100});
+  const auto predicted = Engine::predict(file.path(), {}, backend);
+  ASSERT_FALSE(predicted);
+  EXPECT_EQ(predicted.error().code, ErrorCode::kUnsupportedOpcode) << predicted.error().message;
+  const auto engine = Engine::load(file.path(), {}, backend);
+  ASSERT_FALSE(engine);
+  EXPECT_EQ(engine.error().code, ErrorCode::kUnsupportedOpcode) << engine.error().message;
+  EXPECT_TRUE(backend.upload_uses.empty());
+  const auto half = Engine::predict(file.path(), {.context_tokens = 96}, backend);
+  ASSERT_TRUE(half) << half.error().message;
+  RecordingBackend small({.memory_bytes_max = half->total_bytes(), .context_tokens_max = 100});
+  const auto smaller = Engine::load(file.path(), {.floors = {.context_tokens = 64}}, small);
+  ASSERT_TRUE(smaller) << smaller.error().message;
+  EXPECT_EQ((*smaller)->facts().context_tokens, 96U);
+}
+
+TEST(EngineLoad, ADefaultContextEndsWherePositionsDo) {
+  const ModelFile file(TinyLlama{.layers = 1, .context = 1U << 22});
+  RecordingBackend backend;
+  const auto context_of = [&](const EngineOptions& options) {
+    const auto predicted = Engine::predict(file.path(), options, backend);
+    return predicted ? predicted->context_tokens : 0;
+  };
+  EXPECT_EQ(context_of({}), 1U << 20);
+  EXPECT_EQ(context_of({.context_tokens = 1U << 21}), 1U << 21);  // to be refused by a device
+}
+
 TEST(EngineLoad, RefusesImpossibleOptions) {
   const ModelFile file;
   for (const EngineOptions& options :

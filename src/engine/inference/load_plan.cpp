@@ -21,6 +21,8 @@ namespace {
 constexpr std::uint32_t kSlotsMax = 1024;
 constexpr std::uint32_t kRowsMax = 1U << 16;
 constexpr std::uint32_t kImageRowsMax = 1U << 20;
+// How far rotation angles are exact enough (docs/internals/numerics.md): beyond it no context is one by default.
+constexpr std::uint32_t kPositionsMax = 1U << 20;
 constexpr std::uint64_t kKvTokensMax = std::uint64_t{1} << 36;
 
 Result<> check_options(const EngineOptions& options, const models::ModelConfig& config) {
@@ -60,7 +62,8 @@ bool has_kernels_for(const Backend& backend, DType type) {
 }
 
 memory::LoadShape shape_of(const EngineOptions& options, const models::ModelConfig& config) {
-  const std::uint32_t context = options.context_tokens == 0 ? config.context_tokens : options.context_tokens;
+  const std::uint32_t context =
+      options.context_tokens == 0 ? std::min(config.context_tokens, kPositionsMax) : options.context_tokens;
   return {.context_tokens = context,
           .slots = options.slots,
           .prefill_chunk = config.wants_whole_sequences() ? context : std::min(options.prefill_chunk, context),
@@ -218,6 +221,15 @@ Result<LoadPlan> plan_load(io::ModelFiles files, std::vector<models::CompiledMod
   load.shape = shape_of(options, load.models[0].config);
   load.parts = TRY(plan_parts(load, options));
   return load;
+}
+
+Result<> check_shape(const LoadPlan& load) {
+  for (std::uint32_t rank = 0; rank < load.devices.count(); ++rank) {
+    const models::CompiledModel& model = load.models[rank];
+    for (const LimitedPlan& each : limited_plans(model.plans, load.parts[rank]))
+      TRY(check_instructions(each.plan, model.tensors, each.limits, *load.devices.backends[rank]));
+  }
+  return {};
 }
 
 Result<> check_fits(const LoadPlan& load) {

@@ -35,12 +35,14 @@ struct LoadPlan {
   parallel::Devices devices;
 };
 
-// Errors: as Engine::load(), but for those of memory.
+// Errors: as Engine::load(), but for those of memory and of check_shape(): a load may become smaller first.
 base::Result<LoadPlan> plan_load(const std::filesystem::path& path, const EngineOptions& options,
                                  const parallel::Devices& devices);
 // The same for models compiled by the caller from these files, one per device.
 base::Result<LoadPlan> plan_load(io::ModelFiles files, std::vector<models::CompiledModel> models,
                                  const EngineOptions& options, const parallel::Devices& devices);
+// Every device must have kernels for steps and contexts of the shape. Errors: UNSUPPORTED_OPCODE.
+base::Result<> check_shape(const LoadPlan& load);
 // Every device that the model needs must have room for its part. Errors: OUT_OF_DEVICE_MEMORY.
 base::Result<> check_fits(const LoadPlan& load);
 // Goes on with the next smaller shape when `error` is one of memory and the floors allow it; else returns the error.

@@ -32,7 +32,11 @@ Status record_launch(ExecutionContext& ctx, const PreparedInsn& prepared) noexce
   return Status::ok();
 }
 
-base::Result<> accept_all(const PrepareArgs&) { return {}; }
+base::Result<> accept(const PrepareArgs& args) {
+  const std::uint32_t most = static_cast<const RecordingBackend&>(args.backend).context_tokens_max();
+  if (args.limits.context_tokens_max <= most) return {};
+  return base::fail(base::ErrorCode::kUnsupportedOpcode, fmt::format("a context beyond {}", most));
+}
 base::Result<> refuse_all(const PrepareArgs&) {
   return base::fail(base::ErrorCode::kUnsupportedOpcode, "parameters that this device has no kernel for");
 }
@@ -49,7 +53,7 @@ RecordingBackend::RecordingBackend(const Options& options) : options_(options) {
     if (opcode == options.without) continue;
     const auto row = static_cast<std::size_t>(opcode);
     tables_.run[row] = record_launch;
-    tables_.prepare[row] = opcode == options.refuses ? refuse_all : accept_all;
+    tables_.prepare[row] = opcode == options.refuses ? refuse_all : accept;
     tables_.workspace_bytes[row] = workspace;
     tables_.capabilities[row] = {.supports_batch = options.batches,
                                  .may_alias_output = opcode == Opcode::kResidualAdd,

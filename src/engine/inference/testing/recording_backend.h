@@ -22,8 +22,9 @@ class RecordingBackend : public plan::Backend {
   struct Options {
     std::uint64_t memory_bytes_max = 1ULL << 30;
     bool batches = true;
-    plan::Opcode without = plan::Opcode::kMoe;  // an opcode this backend lacks
-    plan::Opcode refuses = plan::Opcode::kMoe;  // an opcode whose parameters it takes none of
+    plan::Opcode without = plan::Opcode::kMoe;    // an opcode this backend lacks
+    plan::Opcode refuses = plan::Opcode::kMoe;    // an opcode whose parameters it takes none of
+    std::uint32_t context_tokens_max = 1U << 31;  // of a step's limits
     std::uint64_t matrix_types = plan::dtype_bit(plan::DType::kF32) | plan::dtype_bit(plan::DType::kF16) |
                                  plan::dtype_bit(plan::DType::kBF16) | plan::dtype_bit(plan::DType::kQ8_0) |
                                  plan::dtype_bit(plan::DType::kQ4_0);
@@ -54,6 +55,7 @@ class RecordingBackend : public plan::Backend {
   base::Result<> synchronize() override { return {}; }
   base::Result<> check_residency() override { return {}; }
 
+  std::uint32_t context_tokens_max() const { return options_.context_tokens_max; }
   void record(const Launch& launch) { launches.push_back(launch); }
 
   std::vector<Launch> launches;  // capacity for many steps is reserved, so recording allocates nothing
