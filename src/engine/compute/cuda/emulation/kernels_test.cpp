@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/compute/cpu/adapters/moe/routing.h"
 #include "engine/compute/cpu/kernel_test_support.h"
 #include "engine/compute/cuda/emulation/driver.h"
 #include "engine/compute/cuda/stream.h"
@@ -191,6 +192,40 @@ TEST(Moe, ChoosesLikeTheReference) {
         reference::route_exact(logits, biased ? std::span<const float>(bias) : std::span<const float>(), p);
     EXPECT_EQ(experts, expected.experts);
     EXPECT_TRUE(same_bits(weights, expected.weights));
+  }
+}
+
+// A table is a file's: it may name experts that there are none of, and one again and again. The CPU device makes the same of it.
+TEST(Moe, ReadsATableAsTheCpuDoes) {
+  namespace cpu_moe = cpu::adapters::moe;
+  Machine machine;
+  Random random(11);
+  SCOPED_TRACE(random.note());
+  const cpu::Kernels& cpu_kernels = cpu::kernels(cpu::testing::isas().front());
+  for (int i = 0; i < 100; ++i) {
+    plan::MoeParams p{};
+    p.experts = 12, p.experts_used = 6, p.table_rows = 3;
+    p.gate = static_cast<plan::MoeGate>(random.between(1, 4));
+    p.norm_topk = static_cast<std::uint8_t>(random.below(2));
+    p.norm_epsilon = 1e-20f, p.weights_scale = 1.5f;
+    std::vector<float> logits = random.normals(p.experts), table(p.table_rows * p.experts_used);
+    for (float& id : table) id = static_cast<float>(random.below(4) == 0 ? (1u << 24) - 1 : random.below(14));
+    const auto row = static_cast<std::uint32_t>(random.below(p.table_rows));
+    std::vector<std::uint32_t> experts(p.experts_used), expected_experts(p.experts_used);
+    std::vector<float> weights(p.experts_used), expected_weights(p.experts_used);
+    machine.stream.launch<kernels::Route>({1}, {.logits = logits.data(),
+                                                .table = table.data(),
+                                                .row_ids = &row,
+                                                .experts = experts.data(),
+                                                .weights = weights.data(),
+                                                .params = p});
+    std::vector<float> scores(p.experts), best(p.experts_used);
+    cpu_moe::route_row(cpu_kernels, p, logits.data(), {.table_row = table.data() + row * p.experts_used},
+                       {.scores = scores.data(), .best = best.data()},
+                       {expected_experts.data(), expected_weights.data()});
+    EXPECT_EQ(experts, expected_experts);
+    EXPECT_LT(experts.back(), p.experts);
+    EXPECT_TRUE(same_bits(weights, expected_weights));
   }
 }
 
