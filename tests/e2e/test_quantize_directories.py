@@ -91,6 +91,22 @@ def half_rope_directory():
     return directory
 
 
+def llama_layers(**config):
+    """Another family of Llama's layers, which GGUF has with neighbours rotated and without keys for it."""
+    directory = Directory("llama3")
+    directory.config.update(rope_parameters={"rope_type": "default", "rope_theta": 10000.0}, **config)
+    return directory
+
+
+def smollm3_directory():
+    return llama_layers(model_type="smollm3", architectures=["SmolLM3ForCausalLM"])
+
+
+def granite_directory():
+    return llama_layers(model_type="granite", architectures=["GraniteForCausalLM"], attention_multiplier=0.2, embedding_multiplier=1.0,
+                        residual_multiplier=1.0, logits_scaling=1.0)
+
+
 def logits(model, tmp_path):
     out = tmp_path / "logits"
     done = llorch("model", "logits", str(model), "--tokens", ",".join(map(str, TOKENS)), "--out", str(out), "--kv-dtype", "f32", "--force",
@@ -103,7 +119,8 @@ def logits(model, tmp_path):
 
 
 @pytest.mark.parametrize("make, architecture, exact", [(fp8_directory, "qwen3", True), (lfm2_moe_directory, "lfm2moe", True),
-                                                       (half_rope_directory, "deepseek2", False)])
+                                                       (half_rope_directory, "deepseek2", False),
+                                                       (smollm3_directory, "smollm3", False), (granite_directory, "granite", False)])
 def test_the_gguf_of_a_directory_computes_the_same(make, architecture, exact, tmp_path):
     directory, out = make().write(tmp_path / "directory"), tmp_path / "out.gguf"
     done = llorch("--json", "model", "quantize", str(directory), str(out), "--type", "BF16", state_dir=tmp_path)

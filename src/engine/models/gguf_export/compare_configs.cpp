@@ -23,6 +23,7 @@ class Comparison {
     check("width", wanted_.width, got_.width);
     check("context", wanted_.context_tokens, got_.context_tokens);
     check("pooling", wanted_.pooling, got_.pooling);
+    check("kind of norms", wanted_.norm_kind, got_.norm_kind);
     near("norm epsilon", wanted_.norm_eps, got_.norm_eps);
     near("embedding scale", wanted_.embedding_scale, got_.embedding_scale);
     near("residual scale", wanted_.residual_scale, got_.residual_scale);
@@ -38,7 +39,8 @@ class Comparison {
     if (any(OpType::kMlaAttention)) latent();
     if (any(OpType::kFfn) || any(OpType::kMoe)) activation();
     if (any(OpType::kMoe)) experts();
-    if (any(OpType::kLightningIndex)) check("positions chosen", wanted_.index.top_k, got_.index.top_k);
+    if (any(OpType::kLightningIndex)) index();
+    if (any(OpType::kGatedDelta)) delta();
     if (any(OpType::kMambaMixer)) mamba();
     if (any(OpType::kShortconv)) check("taps", wanted_.shortconv.l_cache, got_.shortconv.l_cache);
     return std::move(out_);
@@ -93,6 +95,14 @@ class Comparison {
     if (!same) lost("its rotation's frequencies");
   }
 
+  static bool rotates(const ModelConfig& config) {
+    return std::ranges::any_of(config.layers, [](const LayerConfig& layer) { return layer.rope != kNoRope; });
+  }
+  void pairs() {
+    if (!rotates(wanted_) || pairs_become_neighbours(wanted_, got_)) return;
+    check("rotation's pairs", wanted_.attention.rope_layout, got_.attention.rope_layout);
+  }
+
   // A window that no context passes is none.
   static std::uint32_t window(const ModelConfig& config, const LayerConfig& layer) {
     return layer.window >= config.context_tokens ? 0 : layer.window;
@@ -109,6 +119,7 @@ class Comparison {
     check("kv heads", a.kv_heads, b.kv_heads);
     check("head size of a layer", a.d_head, b.d_head);
     check("layer whose cache is read", a.cache_of, b.cache_of);
+    check("norm of queries and keys", a.qk_norm, b.qk_norm);
     near("scale of a layer", a.output_scale, b.output_scale);
     if (window(wanted_, a) != window(got_, b)) {
       lost(fmt::format("the window of {} positions in layer {}{}", a.window, layer_,
@@ -130,6 +141,49 @@ class Comparison {
     near("cap of the attention", a.logit_softcap, b.logit_softcap);
     check("kind of positions", a.mrope, b.mrope);
     if (a.sections != b.sections) lost("its sections of positions");
+    check("norm of queries and keys", a.qk_norm, b.qk_norm);
+    check("gate of the attention", a.gate, b.gate);
+    near("scale of the values", a.value_scale, b.value_scale);
+    if (a.causal != b.causal) lost("which positions a row sees");
+    if (a.unit_values != b.unit_values) lost("the norm of its values");
+    if (a.chunked != b.chunked) lost("which positions its windows begin at");
+    pairs();
+    temperature();
+  }
+
+  // Without a length there is none.
+  void temperature() {
+    const Temperature& a = wanted_.attention.temperature;
+    const Temperature& b = got_.attention.temperature;
+    if (a.length == 0 && b.length == 0) return;
+    near("growth of queries", a.length == 0 ? 0 : a.factor, b.length == 0 ? 0 : b.factor);
+    check("positions from one growth of queries to the next", a.length, b.length);
+    check("first position of the growth of queries", a.offset, b.offset);
+    if (a.of_rotated != b.of_rotated) lost("which layers' queries grow");
+  }
+
+  void index() {
+    const IndexConfig& a = wanted_.index;
+    const IndexConfig& b = got_.index;
+    check("heads of the index", a.heads, b.heads);
+    check("head size of the index", a.d_index, b.d_index);
+    check("positions chosen", a.top_k, b.top_k);
+    near("norm epsilon of the index", a.norm_eps, b.norm_eps);
+    check("rotation's pairs in the index", a.rope_layout, b.rope_layout);
+  }
+
+  void delta() {
+    const DeltaConfig& a = wanted_.delta;
+    const DeltaConfig& b = got_.delta;
+    check("key heads of the delta rule", a.key_heads, b.key_heads);
+    check("value heads of the delta rule", a.value_heads, b.value_heads);
+    check("key size of the delta rule", a.d_k, b.d_k);
+    check("value size of the delta rule", a.d_v, b.d_v);
+    check("taps of the delta rule", a.d_conv, b.d_conv);
+    check("rank of the delta rule", a.rank, b.rank);
+    if (a.keys_take_turns != b.keys_take_turns) lost("which key head a value head of the delta rule reads");
+    if (a.channel_decay != b.channel_decay) lost("the decays of the delta rule");
+    if (a.sigmoid_gate != b.sigmoid_gate) lost("the gate of the delta rule");
   }
 
   void latent() {
@@ -141,6 +195,7 @@ class Comparison {
     check("rotated head size", a.d_rope, b.d_rope);
     check("value size", a.d_v, b.d_v);
     near("attention scale", a.scale, b.scale);
+    pairs();
     // One key for all norms. These act on sums of hundreds of squares near one: the difference is that of the epsilons.
     if (a.norm_eps != b.norm_eps) {
       out_.notes.push_back(fmt::format("GGUF has one epsilon for all norms: those inside attention get {:g} for {:g}",
@@ -194,6 +249,11 @@ class Comparison {
 };
 
 }  // namespace
+
+bool pairs_become_neighbours(const ModelConfig& wanted, const ModelConfig& got) {
+  return wanted.attention.rope_layout == plan::RopeLayout::kHalf &&
+         got.attention.rope_layout == plan::RopeLayout::kInterleaved;
+}
 
 KeyDifferences compare(const Family& family, const ModelConfig& wanted, const ModelConfig& got) {
   return Comparison(family, wanted, got).run();

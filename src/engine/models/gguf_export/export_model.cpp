@@ -21,7 +21,6 @@ using plan::AttentionSlot;
 using plan::DType;
 using plan::MlaSlot;
 using plan::Opcode;
-using plan::RopeLayout;
 using plan::WeightKey;
 
 // Which stored tensor fills which slot of the plan; a head that is the embedding table is left out.
@@ -56,8 +55,10 @@ class DirectoryExport {
  private:
   Result<> write_keys() {
     GgufModelKeys keys = gguf_model_keys(family_, model_.config);
-    const KeyDifferences differences =
-        compare(family_, model_.config, TRY(read_back(family_, keys, model_.config.vocab)));
+    const ModelConfig got = TRY(read_back(family_, keys, model_.config.vocab));
+    moves_ = pairs_become_neighbours(model_.config, got);
+    KeyDifferences differences = compare(family_, model_.config, got);
+    if (moves_ && has_head_norms()) differences.lost.emplace_back("norms of queries and keys whose rows change places");
     if (!differences.lost.empty()) {
       return base::fail(
           base::ErrorCode::kFormatCannotExpress,
@@ -101,10 +102,18 @@ class DirectoryExport {
     return is_norm ? model_.config.norm_offset : 0;
   }
 
+  // No reader of such a file has norms whose elements would have to change places with the rows.
+  bool has_head_norms() const {
+    return std::ranges::any_of(by_key_, [](const auto& entry) {
+      const WeightKey& key = entry.first;
+      const auto slot = static_cast<AttentionSlot>(key.slot);
+      return key.opcode == Opcode::kMultiheadAttention &&
+             (slot == AttentionSlot::kQNorm || slot == AttentionSlot::kKNorm);
+    });
+  }
+
   BoundTensor in_gguf_order(const WeightKey& key, BoundTensor tensor) const {
-    const bool moves = model_.config.attention.rope_layout == RopeLayout::kHalf &&
-                       gguf_rope_layout(family_) == RopeLayout::kInterleaved;
-    const std::optional<HeadRows> rows = moves ? rotated_rows(key) : std::nullopt;
+    const std::optional<HeadRows> rows = moves_ ? rotated_rows(key) : std::nullopt;
     return rows ? with_pairs_as_neighbours(std::move(tensor), *rows) : std::move(tensor);
   }
 
@@ -157,6 +166,7 @@ class DirectoryExport {
   const Family& family_;
   const CompiledModel model_;
   const std::map<WeightKey, std::uint32_t> by_key_;
+  bool moves_ = false;  // rows of queries and keys
   ExportModel out_;
 };
 

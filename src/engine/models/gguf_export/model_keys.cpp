@@ -14,8 +14,6 @@
 namespace llorch::engine::models {
 namespace {
 
-using plan::RopeLayout;
-
 // What architectures say beyond the keys all have.
 enum Feature : std::uint32_t {
   kFewExpertKeys = 1U << 0,   // counts and sizes of a mixture; the rest goes without saying
@@ -31,37 +29,34 @@ enum Feature : std::uint32_t {
   kZeroCounts = 1U << 10,     // no attention, no feed-forward: readers want the keys nevertheless
   kOneMixer = 1U << 11,       // a layer has one part: readers tell which by the sizes that are 0
   kRmsEpsilon = 1U << 12,     // the epsilon has the key of RMS norms, whatever norms are
+  kTemperature = 1U << 13,    // attention.temperature_scale, counted in original contexts of yarn
 };
 
 struct Dialect {
   std::string_view family;  // Family::name
-  RopeLayout rope_layout;
   std::uint32_t features = 0;
   std::uint32_t window_period = 1;  // what readers assume without sliding_window_pattern
 };
 
 constexpr std::array kDialects{
-    Dialect{"llama", RopeLayout::kInterleaved},
-    Dialect{"qwen2", RopeLayout::kHalf},
-    Dialect{"qwen3", RopeLayout::kHalf},
-    Dialect{"phi3", RopeLayout::kHalf},
-    Dialect{"gemma2", RopeLayout::kHalf, kWindows | kScaleKey, 2},
-    Dialect{"gemma3", RopeLayout::kHalf, kWindows | kScaleKey | kSecondBase, 6},
-    Dialect{"qwen3_moe", RopeLayout::kHalf, kFewExpertKeys},
-    Dialect{"qwen3_vl", RopeLayout::kHalf, kFewExpertKeys | kSectionKeys},
-    Dialect{"gpt_oss", RopeLayout::kHalf, kFewExpertKeys | kWindows, 2},
-    Dialect{"granite_hybrid", RopeLayout::kInterleaved, kFewExpertKeys | kMambaKeys | kMultiplierKeys},
-    Dialect{"mamba2", RopeLayout::kNone, kMambaKeys | kZeroCounts},
-    Dialect{"lfm2", RopeLayout::kHalf, kAllExpertKeys | kShortconvKeys},
-    Dialect{"deepseek", RopeLayout::kInterleaved, kAllExpertKeys | kLatentKeys},
-    Dialect{"nemotron_h", RopeLayout::kHalf, kAllExpertKeys | kMambaKeys | kOneMixer},
-    Dialect{"phimoe", RopeLayout::kHalf, kFewExpertKeys | kRmsEpsilon},
+    Dialect{"gemma2", kWindows | kScaleKey, 2},
+    Dialect{"gemma3", kWindows | kScaleKey | kSecondBase, 6},
+    Dialect{"qwen3_moe", kFewExpertKeys},
+    Dialect{"qwen3_vl", kFewExpertKeys | kSectionKeys},
+    Dialect{"gpt_oss", kFewExpertKeys | kWindows, 2},
+    Dialect{"granite_hybrid", kFewExpertKeys | kMambaKeys | kMultiplierKeys},
+    Dialect{"mamba2", kMambaKeys | kZeroCounts},
+    Dialect{"lfm2", kAllExpertKeys | kShortconvKeys},
+    Dialect{"deepseek", kAllExpertKeys | kLatentKeys},
+    Dialect{"nemotron_h", kAllExpertKeys | kMambaKeys | kOneMixer},
+    Dialect{"phimoe", kFewExpertKeys | kRmsEpsilon},
+    Dialect{"ministral3", kTemperature},
 };
 
-// A family that is not in the table is plain: what every decoder has, pairs half a head apart.
+// A family that is not in the table is plain: what every decoder has.
 Dialect dialect_of(const Family& family) {
   const auto at = std::ranges::find(kDialects, family.name, &Dialect::family);
-  return at == kDialects.end() ? Dialect{family.name, RopeLayout::kHalf} : *at;
+  return at == kDialects.end() ? Dialect{family.name} : *at;
 }
 
 // Factors that come out of a formula in f32 differ from what a reader gets by roundings.
@@ -152,6 +147,7 @@ class KeyWriter {
       put("attention.scale", a.scale);
     if (a.logit_softcap != 0) put("attn_logit_softcapping", a.logit_softcap);
     if (has(kWindows)) windows();
+    if (has(kTemperature)) temperature();
     if (!config_.ropes.empty()) rope(config_.ropes.front());
     if (has(kSecondBase)) put("rope.freq_base_swa", static_cast<float>(config_.ropes.back().base));
     if (has(kSectionKeys)) {
@@ -160,6 +156,13 @@ class KeyWriter {
           std::vector<std::int32_t>{static_cast<std::int32_t>(s[0]), static_cast<std::int32_t>(s[1]),
                                     static_cast<std::int32_t>(s[2]), 0});
     }
+  }
+
+  // Readers take the length from the rotation.
+  void temperature() {
+    const Temperature& t = config_.attention.temperature;
+    const bool has_length = !config_.ropes.empty() && config_.ropes.front().kind == RopeKind::kYarn;
+    if (t.length != 0 && has_length) put("attention.temperature_scale", t.factor);
   }
 
   void windows() {
@@ -291,8 +294,6 @@ class KeyWriter {
 };
 
 }  // namespace
-
-RopeLayout gguf_rope_layout(const Family& family) { return dialect_of(family).rope_layout; }
 
 std::string_view gguf_architecture(const Family& family, const ModelConfig& config) {
   ASSERT(!family.gguf.empty(), "family {} has no name in GGUF", family.name);

@@ -22,10 +22,7 @@ struct GgufModelKeys {
   std::vector<RopeTensor> rope_tensors;
 };
 
-// How files of the family number the two rows of a rotation's pair. kNone: no attention.
-// REQUIRES: the family is found in GGUF.
-plan::RopeLayout gguf_rope_layout(const Family& family);
-// general.architecture of such a model.
+// general.architecture of such a model. REQUIRES: the family is found in GGUF.
 std::string_view gguf_architecture(const Family& family, const ModelConfig& config);
 
 GgufModelKeys gguf_model_keys(const Family& family, const ModelConfig& config);
@@ -33,7 +30,11 @@ GgufModelKeys gguf_model_keys(const Family& family, const ModelConfig& config);
 // The configuration that a reader of these keys gets. Errors: those of the family's read_gguf.
 base::Result<ModelConfig> read_back(const Family& family, const GgufModelKeys& keys, std::uint32_t vocab);
 
-// What a reader of a GGUF file would compute otherwise than the model `wanted` does.
+// Whether readers of a GGUF file take x[2i] and x[2i + 1] for a rotation's pair where the model has x[i] and x[i + R/2]: rows of
+// queries and keys change places then.
+bool pairs_become_neighbours(const ModelConfig& wanted, const ModelConfig& got);
+
+// What a reader of a GGUF file would compute otherwise than the model `wanted` does, once its rows have changed places.
 struct KeyDifferences {
   std::vector<std::string> lost;   // another model: "window of 24 in layer 0"
   std::vector<std::string> notes;  // below what stored weights resolve

@@ -26,21 +26,23 @@ SlabReader read_slabs(std::vector<BoundTensor> pieces) {
 }
 
 BoundTensor with_pairs_as_neighbours(BoundTensor tensor, const HeadRows& rows) {
-  ASSERT(tensor.parts.size() == 1 && tensor.parts[0].counts[0] == 1, "{} has several parts", tensor.name);
+  ASSERT(tensor.parts.size() == 1, "{} has several parts", tensor.name);
   TensorPart whole = tensor.parts[0];
-  if (whole.counts[1] == 1) {  // a vector: every element is a row
+  if (whole.counts[0] == 1 && whole.counts[1] == 1) {  // a vector: every element is a row
     whole.counts = {1, whole.counts[2], 1};
     whole.strides = {0, whole.strides[2], 1};
   }
+  const std::uint64_t group = whole.counts[1];  // rows that follow each other
   const std::uint64_t all = std::uint64_t{rows.heads} * rows.head_rows;
-  ASSERT(whole.counts[1] == all, "{} has {} rows, not {}", tensor.name, whole.counts[1], all);
+  ASSERT(whole.counts[0] * group == all && group % rows.head_rows == 0, "{} has {} groups of {} rows, not {} of {}",
+         tensor.name, whole.counts[0], group, rows.heads, rows.head_rows);
   const std::uint64_t step = whole.strides[1];
   const std::uint64_t cols = whole.counts[2];
   tensor.parts.clear();
   const auto add = [&](std::uint64_t row, std::array<std::uint64_t, 3> counts, std::array<std::uint64_t, 3> strides) {
     if (counts[0] * counts[1] == 0) return;
     TensorPart part = whole;
-    part.offset += row * step;
+    part.offset += row / group * whole.strides[0] + row % group * step;
     part.counts = counts;
     part.strides = strides;
     tensor.parts.push_back(part);

@@ -34,7 +34,8 @@ struct HeadRows {
   std::uint32_t dims = 0;  // even
 };
 // The tensor with rows (or elements of a vector) x[i] and x[i + dims/2] of every head moved side by side, as x[2i] and
-// x[2i + 1]. REQUIRES: one part that is a matrix or a vector of heads * head_rows rows.
+// x[2i + 1]. REQUIRES: one part, of a matrix or a vector of heads * head_rows rows, or of
+// groups of whole heads.
 BoundTensor with_pairs_as_neighbours(BoundTensor tensor, const HeadRows& rows);
 
 }  // namespace llorch::engine::models

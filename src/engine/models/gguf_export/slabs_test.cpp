@@ -80,5 +80,19 @@ TEST(Slabs, PairsBecomeNeighbours) {
   EXPECT_EQ(read({with_pairs_as_neighbours(matrix.tensor, rows)}), moved);
 }
 
+// Two groups of 6 rows of which the first 4 are a head: what stands between heads is not the tensor's.
+TEST(Slabs, PairsOfHeadsInGroupsBecomeNeighbours) {
+  const HeadRows rows{.heads = 2, .head_rows = 4, .first = 0, .dims = 4};
+  for (const std::uint64_t cols : {1, 3}) {
+    StoredSlab stored(12, cols);
+    stored.tensor.stored.shape = {8, static_cast<std::uint32_t>(cols)};
+    stored.tensor.parts = {{.source = &stored.file, .counts = {2, 4, cols}, .strides = {6 * cols, cols, 1}}};
+    std::vector<float> expected;
+    for (const std::uint64_t row : {0, 2, 1, 3, 6, 8, 7, 9})
+      for (std::uint64_t c = 0; c < cols; ++c) expected.push_back(static_cast<float>(row * cols + c));
+    EXPECT_EQ(read({with_pairs_as_neighbours(stored.tensor, rows)}), expected) << cols;
+  }
+}
+
 }  // namespace
 }  // namespace llorch::engine::models

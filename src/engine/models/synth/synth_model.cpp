@@ -165,7 +165,7 @@ std::string without_layer(const std::string& name) {
 
 Result<ExportModel> synth_model(const SynthRequest& request) {
   const Family* family = TRY(family_of(request.architecture));
-  const SynthConfig wanted = TRY(synth_config(*family, request.architecture, request.shape));
+  SynthConfig wanted = TRY(synth_config(*family, request.architecture, request.shape));
   if (wanted.config.vocab < kSynthVocabMin) {
     return base::fail(
         base::ErrorCode::kInvalidParams,
@@ -173,6 +173,11 @@ Result<ExportModel> synth_model(const SynthRequest& request) {
   }
   GgufModelKeys keys = gguf_model_keys(*family, wanted.config);
   const ModelConfig config = TRY(read_back(*family, keys, wanted.config.vocab));
+  // A shape leaves these to its architecture.
+  wanted.config.norm_kind = config.norm_kind;
+  wanted.config.attention.rope_layout = config.attention.rope_layout;
+  wanted.config.attention.qk_norm = config.attention.qk_norm;
+  wanted.config.attention.gate = config.attention.gate;
   const KeyDifferences differences = compare(*family, wanted.config, config);
   if (!differences.lost.empty()) {
     return base::fail(
