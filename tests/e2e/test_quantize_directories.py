@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from byte_tokenizer import byte_tokenizer
+from gguf_vocabulary import read_metadata
 from stack import llorch
 
 FIXTURES = Path(__file__).resolve().parent.parent / "golden" / "families"
@@ -140,3 +142,20 @@ def test_the_layout_of_a_rotation_is_read(tmp_path):
     neighbours.config["rope_interleave"] = True
     a, b = (logits(f.write(tmp_path / name), tmp_path) for name, f in (("halves", halves), ("neighbours", neighbours)))
     assert max(abs(x - y) for x, y in zip(a, b)) > 1e-2 * max(map(abs, a))
+
+
+def test_every_row_of_the_table_has_a_token(tmp_path):
+    """As Qwen's directories are: more rows than tokens, which a reader of GGUF takes for a file that is broken."""
+    directory = Directory("qwen2").write(tmp_path / "directory")
+    tokens = 300
+    (directory / "tokenizer.json").write_text(json.dumps(byte_tokenizer(["<|end|>"], tokens)))
+    (directory / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|end|>"}))
+    out = tmp_path / "out.gguf"
+    done = llorch("model", "quantize", str(directory), str(out), "--type", "Q8_0", state_dir=tmp_path)
+    assert done.returncode == 0, done.stderr
+    metadata = read_metadata(out)
+    texts, kinds = metadata["tokenizer.ggml.tokens"], metadata["tokenizer.ggml.token_type"]
+    assert len(texts) == len(kinds) == len(set(texts)) == metadata["qwen2.vocab_size"] == 384
+    assert texts[tokens:] == [f"[PAD{i}]" for i in range(tokens, 384)] and set(kinds[tokens:]) == {5}
+    spelled = [llorch("--json", "model", "tokenize", str(model), "a [PAD301] b", state_dir=tmp_path).stdout for model in (directory, out)]
+    assert spelled[0] == spelled[1] and json.loads(spelled[0])

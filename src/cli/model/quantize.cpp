@@ -2,9 +2,11 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 
+#include "base/assert.h"
 #include "cli/model/write_output.h"
 #include "engine/io/model_files.h"
 #include "engine/io/tokenizer_json/gguf_tokenizer.h"
@@ -20,7 +22,10 @@ base::Result<> complete(const std::filesystem::path& directory, engine::models::
   model.metadata.put("general.type", std::string("model"));
   const std::filesystem::path path = std::filesystem::weakly_canonical(directory);
   model.metadata.put("general.name", (path.has_filename() ? path : path.parent_path()).filename().string());
-  io::tokenizer_json::GgufTokenizer tokenizer = TRY(io::tokenizer_json::gguf_tokenizer(directory));
+  const auto table = std::ranges::find(model.tensors, "token_embd.weight", &engine::models::ExportTensor::name);
+  ASSERT(table != model.tensors.end(), "a text model without an embedding table");
+  io::tokenizer_json::GgufTokenizer tokenizer =
+      TRY(io::tokenizer_json::gguf_tokenizer(directory, static_cast<std::int64_t>(table->dims.back())));
   for (const io::GgufMetadataEntry& entry : tokenizer.metadata.entries()) model.metadata.put(entry.key, entry.value);
   model.notes.insert(model.notes.end(), tokenizer.notes.begin(), tokenizer.notes.end());
   return {};

@@ -42,6 +42,13 @@ base::Result<std::vector<text::TokenKind>> read_kinds(const GgufFile& file, std:
   return kinds;
 }
 
+// What a converter says of rows without a token is for readers that want a text for each: nothing spells them, and they spell nothing.
+void forget_paddings(text::TokenizerData& data) {
+  for (std::size_t i = 0; i < std::min(data.tokens.size(), data.kinds.size()); ++i) {
+    if (data.kinds[i] == text::TokenKind::kUnused && data.tokens[i] == padding_spelling(i)) data.tokens[i].clear();
+  }
+}
+
 // Lists and names within what text::serialize takes.
 base::Result<> check_sizes(const text::TokenizerData& data) {
   const std::size_t count = data.tokens.size();
@@ -176,6 +183,8 @@ base::Result<> read_word_piece(const GgufFile& file, text::TokenizerData& data) 
 
 }  // namespace
 
+std::string padding_spelling(std::size_t id) { return fmt::format("[PAD{}]", id); }
+
 base::Result<> read_tokenizer_roles(const GgufFile& file, text::TokenizerData& data) {
   TRY(read_id(file, "tokenizer.ggml.bos_token_id", data.bos));
   TRY(read_id(file, "tokenizer.ggml.eos_token_id", data.eos));
@@ -195,6 +204,7 @@ base::Result<text::TokenizerData> read_tokenizer_data(const GgufFile& file) {
   data.model = TRY(file.string("tokenizer.ggml.model"));
   data.tokens = TRY(read_strings(file, "tokenizer.ggml.tokens", Limits::kTokensMax));
   data.kinds = TRY(read_kinds(file, "tokenizer.ggml.token_type"));
+  forget_paddings(data);
   // Each model reads its own keys only: converters also leave those of another behind.
   if (data.model == "llama") {
     const auto scores = TRY(file.f32_array("tokenizer.ggml.scores"));

@@ -1,10 +1,16 @@
 #pragma once
 // The tokenizer of a GGUF file as plain data: the one place where engine/io knows text.
+#include <cstddef>
+#include <string>
+
 #include "base/result.h"
 #include "engine/io/gguf.h"
 #include "text/tokenizer_data.h"
 
 namespace llorch::engine::io {
+
+// How a converter spells a row of the model's table that no token has; its kind is unused.
+std::string padding_spelling(std::size_t id);
 
 // Reads the tokenizer.ggml.* keys; copies, so the file may close. CONFIG_KEY_MISSING,
 // CONFIG_KEY_INVALID. Whether this build can run the tokenizer is text::Tokenizer::create's to say.

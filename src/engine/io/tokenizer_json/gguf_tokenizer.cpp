@@ -10,6 +10,7 @@
 #include "engine/io/model_layout.h"
 #include "engine/io/stored_file.h"
 #include "engine/io/tokenizer_json/tokenizer_directory.h"
+#include "engine/io/tokenizer_source.h"
 #include "text/pre_tokenizer/scanner.h"
 
 namespace llorch::engine::io::tokenizer_json {
@@ -131,10 +132,20 @@ class Writer {
     return affixes_are_keys ? "" : "GGUF has no keys for the tokens it puts around a text";
   }
 
+  // Rows of the table that no token has are spelled as the field's converter spells them: readers want a text for each row, and
+  // no two alike.
+  std::vector<std::string> spellings() const {
+    std::vector<std::string> tokens = data_.tokens;
+    for (std::size_t i = 0; i < data_.kinds.size(); ++i) {
+      if (tokens[i].empty() && data_.kinds[i] == text::TokenKind::kUnused) tokens[i] = padding_spelling(i);
+    }
+    return tokens;
+  }
+
   void vocabulary(const Cut& cut) {
     put("tokenizer.ggml.model", std::string("gpt2"));
     put("tokenizer.ggml.pre", std::string(cut.name));
-    put("tokenizer.ggml.tokens", data_.tokens);
+    put("tokenizer.ggml.tokens", spellings());
     std::vector<std::int32_t> kinds(data_.tokens.size(), static_cast<std::int32_t>(text::TokenKind::kNormal));
     for (std::size_t i = 0; i < data_.kinds.size(); ++i) kinds[i] = static_cast<std::int32_t>(data_.kinds[i]);
     put("tokenizer.ggml.token_type", std::move(kinds));
@@ -184,9 +195,19 @@ class Writer {
 
 }  // namespace
 
-GgufTokenizer gguf_tokenizer(const TokenizerData& data, std::string json) { return Writer(data).run(std::move(json)); }
+base::Result<GgufTokenizer> gguf_tokenizer(TokenizerData data, std::int64_t rows, std::string json) {
+  const std::size_t tokens = data.tokens.size();
+  TRY(text::fit_to_rows(data, rows));
+  GgufTokenizer out = Writer(data).run(std::move(json));
+  if (data.tokens.size() < tokens) {
+    out.notes.push_back(
+        fmt::format("the last {} of the tokenizer's {} tokens have no row in the model's table and are left out",
+                    tokens - data.tokens.size(), tokens));
+  }
+  return out;
+}
 
-base::Result<GgufTokenizer> gguf_tokenizer(const std::filesystem::path& directory) {
+base::Result<GgufTokenizer> gguf_tokenizer(const std::filesystem::path& directory, std::int64_t rows) {
   GgufTokenizer out;
   if (!is_present(directory / "tokenizer.json")) {
     out.notes.push_back("the directory has no tokenizer.json: the new file has no tokenizer and takes token ids only");
@@ -196,7 +217,7 @@ base::Result<GgufTokenizer> gguf_tokenizer(const std::filesystem::path& director
   const auto data = read_tokenizer_directory(directory);
   if (data) {
     const auto alone = parse_tokenizer_files({.tokenizer = json});
-    out = gguf_tokenizer(*data, std::move(json));
+    out = TRY(gguf_tokenizer(*data, rows, std::move(json)));
     if (out.metadata.contains(kEmbeddedKey) && (!alone || alone->tokens != data->tokens))
       out.notes.push_back("tokens that only tokenizer_config.json names are not in the new file's tokenizer");
     return out;

@@ -1,5 +1,6 @@
 #pragma once
 // The tokenizer of a Hugging Face directory as GGUF metadata.
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -20,10 +21,11 @@ struct GgufTokenizer {
 
 // tokenizer.ggml keys for byte-level BPE cut by a pattern that GGUF has a name for. What GGUF's keys cannot say, or say
 // only nearly, stands in kEmbeddedKey too. Ends of generation, begin tokens and chat templates are keys in any case.
-// Without a tokenizer.json: nothing but a note. Errors: IO_ERROR; CORRUPT_FILE (no JSON).
-base::Result<GgufTokenizer> gguf_tokenizer(const std::filesystem::path& directory);
+// The keys have a token for each of the `rows` of the model's table and no other (text::fit_to_rows).
+// Without a tokenizer.json: nothing but a note. Errors: IO_ERROR; CORRUPT_FILE (no JSON); those of fit_to_rows.
+base::Result<GgufTokenizer> gguf_tokenizer(const std::filesystem::path& directory, std::int64_t rows);
 
 // The same from what the files say; `json` is the text of tokenizer.json.
-GgufTokenizer gguf_tokenizer(const text::TokenizerData& data, std::string json);
+base::Result<GgufTokenizer> gguf_tokenizer(text::TokenizerData data, std::int64_t rows, std::string json);
 
 }  // namespace llorch::engine::io::tokenizer_json

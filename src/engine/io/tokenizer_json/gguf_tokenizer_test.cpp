@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <boost/json.hpp>
 #include <filesystem>
+#include <set>
 
 #include "engine/io/gguf_writer.h"
 #include "engine/io/tokenizer_json/tokenizer_directory.h"
@@ -15,6 +17,7 @@ namespace llorch::engine::io::tokenizer_json {
 namespace {
 
 namespace bj = boost::json;
+using text::TokenId;
 using text::Tokenizer;
 using text::pre_tokenizer::Scanner;
 
@@ -88,6 +91,13 @@ text::TokenizerData read_back(const GgufMetadata& metadata) {
   return std::move(data).value();
 }
 
+std::int64_t rows_of(const text::TokenizerData& data) { return static_cast<std::int64_t>(data.tokens.size()); }
+
+template <class T>
+T value_of(const GgufMetadata& metadata, std::string_view key) {
+  return std::get<T>(std::ranges::find(metadata.entries(), key, &GgufMetadataEntry::key)->value);
+}
+
 void expect_same_tokens(const text::TokenizerData& a, const text::TokenizerData& b) {
   const Tokenizer first = Tokenizer::create(a).value(), second = Tokenizer::create(b).value();
   for (const char* text : {"", "ab", " ab ab", "xabab 12345\n\n ab<|im_end|>'Re", "e\xCC\x81 \xF0\x9F\x98\x80\xFF"}) {
@@ -100,7 +110,7 @@ void expect_same_tokens(const text::TokenizerData& a, const text::TokenizerData&
 TEST(GgufTokenizer, ByteLevelUnderAKnownPatternBecomesKeys) {
   const TokenizerFiles source = files({});
   const auto data = parse_tokenizer_files(source).value();
-  const GgufTokenizer made = gguf_tokenizer(data, source.tokenizer);
+  const GgufTokenizer made = gguf_tokenizer(data, rows_of(data), source.tokenizer).value();
   EXPECT_TRUE(made.notes.empty()) << made.notes.front();
   EXPECT_FALSE(made.metadata.contains(kEmbeddedKey));
   const auto back = read_back(made.metadata);
@@ -114,7 +124,7 @@ TEST(GgufTokenizer, WhatKeysSayOnlyNearlyStandsInBothForms) {
        {Options{.normalizer = bj::object{{"type", "NFC"}}}, Options{.scanner = Scanner::kCl100kOneDigitFold}}) {
     const TokenizerFiles source = files(options);
     const auto data = parse_tokenizer_files(source).value();
-    const GgufTokenizer made = gguf_tokenizer(data, source.tokenizer);
+    const GgufTokenizer made = gguf_tokenizer(data, rows_of(data), source.tokenizer).value();
     EXPECT_EQ(made.notes.size(), 1U);
     EXPECT_TRUE(made.metadata.contains("tokenizer.ggml.merges"));
     const auto back = read_back(made.metadata);
@@ -126,13 +136,50 @@ TEST(GgufTokenizer, WhatKeysSayOnlyNearlyStandsInBothForms) {
 TEST(GgufTokenizer, OtherKindsAreKeptWhole) {
   const TokenizerFiles source = files({.byte_level = false});
   const auto data = parse_tokenizer_files(source).value();
-  const GgufTokenizer made = gguf_tokenizer(data, source.tokenizer);
+  const GgufTokenizer made = gguf_tokenizer(data, rows_of(data), source.tokenizer).value();
   EXPECT_FALSE(made.metadata.contains("tokenizer.ggml.model"));
   EXPECT_EQ(read_back(made.metadata).tokens, data.tokens);
 }
 
+// As Qwen's are: 259 tokens and a table of 300 rows.
+TEST(GgufTokenizer, EveryRowOfTheTableHasATextOfItsOwn) {
+  const TokenizerFiles source = files({});
+  const auto data = parse_tokenizer_files(source).value();
+  const GgufTokenizer made = gguf_tokenizer(data, 300, source.tokenizer).value();
+  EXPECT_TRUE(made.notes.empty());
+  const auto tokens = value_of<std::vector<std::string>>(made.metadata, "tokenizer.ggml.tokens");
+  const auto kinds = value_of<std::vector<std::int32_t>>(made.metadata, "tokenizer.ggml.token_type");
+  ASSERT_EQ(tokens.size(), 300U);
+  ASSERT_EQ(kinds.size(), 300U);
+  EXPECT_EQ(tokens.back(), "[PAD299]");
+  EXPECT_EQ(kinds.back(), 5);
+  EXPECT_EQ(std::set<std::string>(tokens.begin(), tokens.end()).size(), 300U);
+
+  // A worker has one tokenizer, whether the model is the directory or the file.
+  text::TokenizerData of_directory = data;
+  ASSERT_TRUE(text::fit_to_rows(of_directory, 300));
+  const auto of_file = read_back(made.metadata);
+  EXPECT_EQ(of_file.tokens, of_directory.tokens);
+  EXPECT_EQ(of_file.kinds, of_directory.kinds);
+  expect_same_tokens(of_file, of_directory);
+  const Tokenizer first = Tokenizer::create(of_file).value(), second = Tokenizer::create(of_directory).value();
+  for (std::uint32_t id = 0; id < 300; ++id) EXPECT_EQ(first.token_bytes(TokenId{id}), second.token_bytes(TokenId{id}));
+  EXPECT_EQ(first.token_bytes(TokenId{299}), "");
+}
+
+TEST(GgufTokenizer, TokensWithoutARowAreLeftOut) {
+  const TokenizerFiles source = files({});
+  auto data = parse_tokenizer_files(source).value();
+  EXPECT_EQ(gguf_tokenizer(data, 258, source.tokenizer).error().code, base::ErrorCode::kModelIncompatible);  // its end
+  data.eos.reset();
+  const GgufTokenizer made = gguf_tokenizer(data, 258, source.tokenizer).value();
+  EXPECT_EQ(value_of<std::vector<std::string>>(made.metadata, "tokenizer.ggml.tokens").size(), 258U);
+  ASSERT_EQ(made.notes.size(), 1U);
+  EXPECT_NE(made.notes[0].find("1 of the tokenizer's 259 tokens"), std::string::npos) << made.notes[0];
+}
+
 TEST(GgufTokenizer, ADirectoryWithoutOneHasANote) {
-  const auto made = gguf_tokenizer(std::filesystem::path("/nonexistent")).value();
+  const auto made = gguf_tokenizer(std::filesystem::path("/nonexistent"), 100).value();
   EXPECT_TRUE(made.metadata.entries().empty());
   EXPECT_EQ(made.notes.size(), 1U);
 }
