@@ -2,6 +2,7 @@
 // llorch model quantize | synth: new GGUF files. Each function adds its command to `model`; a run writes its exit code to
 // `code`.
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,7 @@ struct OutputOptions {
   std::vector<std::string> tensors;       // PATTERN=TYPE
   std::int64_t threads = 0;               // 0 = all; never changes a bit
   bool force = false;
+  std::function<void()> on_progress;  // beside the progress line, each time that more is written
 };
 
 struct QuantizeOptions {

@@ -74,6 +74,18 @@ TEST_F(MakeModels, WhatIsThereStaysWithoutForce) {
   EXPECT_GT(std::filesystem::file_size(file("b.gguf")), 4U);
 }
 
+TEST_F(MakeModels, WhatAppearsMeanwhileStaysWithoutForce) {
+  ASSERT_EQ(make("a.gguf"), kOk);
+  for (const bool force : {false, true}) {
+    QuantizeOptions options{.in = file("a.gguf"), .output = {.out = file("b.gguf"), .type = "Q8_0", .force = force}};
+    options.output.on_progress = [&] { std::ofstream(file("b.gguf")) << "mine"; };
+    EXPECT_EQ(quantize({.json = true}, options), force ? kOk : kFailed);
+    EXPECT_EQ(std::filesystem::file_size(file("b.gguf")) == 4, !force);
+    EXPECT_EQ(files_count(), 2U);
+    std::filesystem::remove(file("b.gguf"));
+  }
+}
+
 TEST_F(MakeModels, MistakesLeaveNothing) {
   ASSERT_EQ(make("a.gguf"), kOk);
   EXPECT_EQ(convert("a.gguf", "b.gguf", "Q9"), kUsage);

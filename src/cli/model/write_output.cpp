@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <chrono>
+#include <cstdio>
 #include <map>
 #include <thread>
 
@@ -50,7 +51,7 @@ Result<models::TypeRequest> type_request_of(const OutputOptions& options, bool a
 class ProgressLine {
  public:
   ~ProgressLine() {
-    if (shown_) fmt::print(stderr, "\n");
+    if (shown_) std::fputs("\n", stderr);
   }
   void update(std::uint64_t done, std::uint64_t total) {
     using std::chrono::steady_clock;
@@ -63,9 +64,12 @@ class ProgressLine {
     const double seconds = std::chrono::duration<double>(now - start_).count();
     const double rate = seconds > 0 ? static_cast<double>(done) / seconds : 0;
     const double left = rate > 0 ? static_cast<double>(total - std::min(done, total)) / rate : 0;
-    fmt::print(stderr, "\rwriting [{:<{}}] {} of {}, {}/s, {:.0f} s left   ", std::string(filled, '#'), kWidth,
-               human_bytes(static_cast<std::int64_t>(done)), human_bytes(static_cast<std::int64_t>(total)),
-               human_bytes(static_cast<std::int64_t>(rate)), left);
+    // No exception where the terminal has gone: its signal stops the work.
+    const std::string text =
+        fmt::format("\rwriting [{:<{}}] {} of {}, {}/s, {:.0f} s left   ", std::string(filled, '#'), kWidth,
+                    human_bytes(static_cast<std::int64_t>(done)), human_bytes(static_cast<std::int64_t>(total)),
+                    human_bytes(static_cast<std::int64_t>(rate)), left);
+    std::fputs(text.c_str(), stderr);
   }
 
  private:
@@ -134,7 +138,8 @@ Result<> check_output(const OutputOptions& options) {
   return check_output_file(options.out, options.force);
 }
 
-Result<Written> write_output(const models::ExportModel& model, const OutputOptions& options, bool allow_requantize) {
+Result<Written> write_output(const models::ExportModel& model, const OutputOptions& options, bool allow_requantize,
+                             const std::function<Result<>()>& check) {
   const models::TypeRequest request = TRY(type_request_of(options, allow_requantize));
   const std::vector<models::TensorType> types = TRY(models::choose_types(model, request));
   const StopSignals signals;
@@ -143,12 +148,14 @@ Result<Written> write_output(const models::ExportModel& model, const OutputOptio
     if (StopSignals::requested())
       return base::fail(ErrorCode::kCancelled, fmt::format("stopped; nothing was left at {}", options.out));
     line.update(done, total);
+    if (options.on_progress) options.on_progress();
     return {};
   };
   const unsigned threads =
       options.threads == 0 ? std::max(1U, std::thread::hardware_concurrency()) : static_cast<unsigned>(options.threads);
-  const std::uint64_t bytes =
-      TRY(models::write_gguf(model, types, request.type, options.out, {.threads = threads, .progress = progress}));
+  const std::uint64_t bytes = TRY(models::write_gguf(
+      model, types, request.type, options.out,
+      {.threads = threads, .progress = progress, .publishing = {.replaces = options.force, .check = check}}));
   return Written{bytes, facts_of(model, types, options, bytes)};
 }
 

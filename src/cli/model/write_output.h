@@ -1,6 +1,7 @@
 #pragma once
 // From a model in parts to a file, with what people want to see meanwhile and afterwards.
 #include <boost/json.hpp>
+#include <functional>
 
 #include "base/result.h"
 #include "cli/model/make.h"
@@ -21,9 +22,10 @@ struct Written {
   std::uint64_t bytes = 0;
   boost::json::object facts;  // out, bytes, parameters, types, fallbacks, notes
 };
-// A progress line on a terminal; SIGINT and SIGTERM stop the work and leave nothing behind (CANCELLED).
+// A progress line on a terminal; SIGINT and SIGTERM stop the work and leave nothing behind (CANCELLED). `check` is called
+// when everything is written; an error it returns leaves nothing behind either. CONFLICT: a file appeared under the name meanwhile.
 base::Result<Written> write_output(const engine::models::ExportModel& model, const OutputOptions& options,
-                                   bool allow_requantize);
+                                   bool allow_requantize, const std::function<base::Result<>()>& check = {});
 
 // The facts as lines for people.
 void print_written(const Written& written);

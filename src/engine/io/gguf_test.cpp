@@ -548,6 +548,40 @@ TEST(GgufFiles, FailuresLeaveNothingBehind) {
   EXPECT_EQ(model_digest(directory / "absent.gguf").error().code, ErrorCode::kIoError);
 }
 
+TEST(GgufFiles, WhatAppearedMeanwhileIsReplacedOnlyWhereThatIsSaid) {
+  const TemporaryDirectory directory;
+  const auto path = directory / "m.gguf";
+  const std::vector<float> weights(100, 0.5f);
+  GgufWriter writer;
+  writer.add_tensor({.name = "w", .dtype = DType::kF32, .dims = {100}},
+                    GgufWriter::Producer([&]() -> base::Result<std::span<const std::byte>> {
+                      std::ofstream(path) << "mine";
+                      return std::as_bytes(std::span(weights));
+                    }));
+  const auto refused = writer.write(path, {.replaces = false});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kConflict);
+  EXPECT_EQ(std::filesystem::file_size(path), 4U);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory.path()), {}), 1);
+  EXPECT_TRUE(writer.write(path));
+  EXPECT_EQ(std::filesystem::file_size(path), writer.file_bytes());
+}
+
+TEST(GgufFiles, AnErrorAtTheEndLeavesNothing) {
+  const TemporaryDirectory directory;
+  bool is_written = false;
+  const auto check = [&]() -> base::Result<> {
+    for (const auto& entry : std::filesystem::directory_iterator(directory.path()))
+      is_written = entry.file_size() == GgufWriter().file_bytes();
+    return base::fail(ErrorCode::kCancelled, "no");
+  };
+  const auto refused = GgufWriter().write(directory / "m.gguf", {.check = check});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kCancelled);
+  EXPECT_TRUE(is_written);
+  EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
+}
+
 TEST(GgufFiles, ReadsTheDemoModelInEachOfItsTypes) {
   const std::filesystem::path directory = LLORCH_SOURCE_DIR "/../shared/models/demo";
   if (!std::filesystem::exists(directory)) GTEST_SKIP() << "no directory " << directory;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <utility>
 
@@ -40,6 +41,15 @@ void append_string(std::vector<std::byte>& out, std::string_view text) {
   append_bytes(out, text.data(), text.size());
 }
 
+// Errors: an errno, EEXIST where something has the name. A file system without such a rename has links.
+int rename_new(const std::filesystem::path& from, const std::filesystem::path& to) {
+  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return 0;
+  if (errno != EINVAL && errno != ENOSYS) return errno;
+  if (::link(from.c_str(), to.c_str()) != 0) return errno;
+  ::unlink(from.c_str());
+  return 0;
+}
+
 // A file under a temporary name beside `path` that takes its place in commit(), or disappears.
 class AtomicFile {
  public:
@@ -71,9 +81,15 @@ class AtomicFile {
     return {};
   }
 
-  Result<> commit() {
+  Result<> commit(bool replaces) {
     if (::fsync(fd_) != 0) return fail(base::io_error("cannot sync", temporary_, errno));
-    if (::rename(temporary_.c_str(), path_.c_str()) != 0) return fail(base::io_error("cannot replace", path_, errno));
+    const int error = !replaces                                          ? rename_new(temporary_, path_)
+                      : ::rename(temporary_.c_str(), path_.c_str()) != 0 ? errno
+                                                                         : 0;
+    if (error == EEXIST && !replaces)
+      return fail(ErrorCode::kConflict,
+                  fmt::format("{} appeared while its content was made; it stays as it is", path_.string()));
+    if (error != 0) return fail(base::io_error(replaces ? "cannot replace" : "cannot create", path_, error));
     ::close(std::exchange(fd_, -1));
     return base::sync_parent_directory(path_);
   }
@@ -217,10 +233,11 @@ Result<std::vector<std::byte>> GgufWriter::to_bytes() const {
   return out;
 }
 
-Result<> GgufWriter::write(const std::filesystem::path& path) const {
+Result<> GgufWriter::write(const std::filesystem::path& path, const GgufPublishing& publishing) const {
   auto file = TRY(AtomicFile::create(path));
   TRY(stream([&](std::span<const std::byte> bytes) { return file.append(bytes); }));
-  return file.commit();
+  if (publishing.check) TRY(publishing.check());
+  return file.commit(publishing.replaces);
 }
 
 }  // namespace llorch::engine::io

@@ -16,6 +16,13 @@
 
 namespace llorch::engine::io {
 
+// How a complete file gets its name.
+struct GgufPublishing {
+  bool replaces = true;  // a file that has the name; else it stays, and the new one goes
+  std::function<base::Result<>()>
+      check;  // called when everything is written; an error it returns ends the work. May be empty.
+};
+
 // Collects metadata and tensor declarations, then writes them. Not thread-safe.
 class GgufWriter {
  public:
@@ -48,8 +55,9 @@ class GgufWriter {
   // The same for bytes of a file that outlives it, read while it writes.
   void add_tensor(TensorSpec spec, FileRange data);
 
-  // Writes beside `path`, syncs and renames: readers never see a part. Errors: IO_ERROR, or what a producer returned.
-  base::Result<> write(const std::filesystem::path& path) const;
+  // Writes beside `path`, syncs and renames: readers never see a part. Errors: IO_ERROR, CONFLICT (a file that is not to be
+  // replaced), or what a producer or the check returned.
+  base::Result<> write(const std::filesystem::path& path, const GgufPublishing& publishing = {}) const;
   base::Result<std::vector<std::byte>> to_bytes() const;
   // Size of the file that write() makes.
   std::uint64_t file_bytes() const;

@@ -78,7 +78,7 @@ base::Result<std::uint64_t> write_gguf(const ExportModel& model, std::span<const
   }
   total = writer.file_bytes();
   TRY(check_room(path, total));
-  TRY(writer.write(path));
+  TRY(writer.write(path, options.publishing));
   return total;
 }
 
