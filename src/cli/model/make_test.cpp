@@ -86,6 +86,20 @@ TEST_F(MakeModels, WhatAppearsMeanwhileStaysWithoutForce) {
   }
 }
 
+TEST_F(MakeModels, AnInputThatChangesMeanwhileLeavesNothing) {
+  ASSERT_EQ(make("a.gguf"), kOk);
+  QuantizeOptions options{.in = file("a.gguf"), .output = {.out = file("b.gguf"), .type = "Q8_0"}};
+  options.output.on_progress = [&] {
+    std::fstream in(file("a.gguf"), std::ios::binary | std::ios::in | std::ios::out);
+    in.seekp(-1, std::ios::end);
+    in.put('\1');
+  };
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(quantize({.json = true}, options), kFailed);
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("changed while it was read"), std::string::npos);
+  EXPECT_EQ(files_count(), 1U);
+}
+
 TEST_F(MakeModels, MistakesLeaveNothing) {
   ASSERT_EQ(make("a.gguf"), kOk);
   EXPECT_EQ(convert("a.gguf", "b.gguf", "Q9"), kUsage);

@@ -8,6 +8,7 @@
 
 #include "base/assert.h"
 #include "cli/model/write_output.h"
+#include "engine/io/model_digest.h"
 #include "engine/io/model_files.h"
 #include "engine/io/tokenizer_json/gguf_tokenizer.h"
 
@@ -33,10 +34,18 @@ base::Result<> complete(const std::filesystem::path& directory, engine::models::
 
 base::Result<Written> quantize_model(const QuantizeOptions& options) {
   TRY(check_output(options.output));
+  const auto stamp = io::model_stamp(options.in);
   const io::ModelFiles files = TRY(io::ModelFiles::open(options.in));
+  if (!stamp) return base::fail(stamp.error());
   engine::models::ExportModel model = TRY(engine::models::export_model(files));
   if (files.format() == io::ModelFormat::kHuggingFace) TRY(complete(options.in, model));
-  Written written = TRY(write_output(model, options.output, options.allow_requantize));
+  const auto unchanged = [&]() -> base::Result<> {
+    if (TRY(io::model_stamp(options.in)) == *stamp) return {};
+    return base::fail(base::ErrorCode::kIoError,
+                      fmt::format("{} changed while it was read; nothing was left at {}; try again when it is complete",
+                                  options.in, options.output.out));
+  };
+  Written written = TRY(write_output(model, options.output, options.allow_requantize, unchanged));
   written.facts["in"] = options.in;
   written.facts["bytes_before"] = files.file_bytes();
   return written;
