@@ -4,7 +4,7 @@
 
 namespace llorch::cli {
 
-// Turns SIGINT and SIGTERM into a flag while it lives. One at a time.
+// Turns SIGINT, SIGTERM and SIGHUP into a flag while it lives. One at a time. SIGHUP stays ignored where it is, as under nohup.
 class StopSignals {
  public:
   // kEndsAtOnce: a second signal does what it does without this.
@@ -16,10 +16,13 @@ class StopSignals {
     if (second == Second::kEndsAtOnce) action.sa_flags = static_cast<int>(SA_RESETHAND);
     ::sigaction(SIGINT, &action, &old_int_);
     ::sigaction(SIGTERM, &action, &old_term_);
+    ::sigaction(SIGHUP, nullptr, &old_hup_);
+    if (old_hup_.sa_handler != SIG_IGN) ::sigaction(SIGHUP, &action, nullptr);
   }
   ~StopSignals() {
     ::sigaction(SIGINT, &old_int_, nullptr);
     ::sigaction(SIGTERM, &old_term_, nullptr);
+    ::sigaction(SIGHUP, &old_hup_, nullptr);
   }
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
@@ -30,6 +33,7 @@ class StopSignals {
   static_assert(std::atomic<bool>::is_always_lock_free);
   struct sigaction old_int_ {};
   struct sigaction old_term_ {};
+  struct sigaction old_hup_ {};
 };
 
 }  // namespace llorch::cli

@@ -125,14 +125,16 @@ TEST_F(MakeModels, AFullDiskLeavesNothing) {
 TEST_F(MakeModels, AStopSignalLeavesNothing) {
   SynthOptions large{.architecture = "llama", .preset = "llama-8b"};
   large.shape.layers = 8;
-  const auto stop_and_exit = [&] {
-    std::thread([this] {
+  const auto stop_and_exit = [&](int signal) {
+    ::signal(signal, SIG_DFL);  // ignored under nohup
+    std::thread([this, signal] {
       while (files_count() == 0) std::this_thread::yield();  // until it writes
-      ::kill(::getpid(), SIGINT);
+      ::kill(::getpid(), signal);
     }).detach();
     std::_Exit(make("b.gguf", large));
   };
-  EXPECT_EXIT(stop_and_exit(), testing::ExitedWithCode(kInterrupted), "CANCELLED");
+  EXPECT_EXIT(stop_and_exit(SIGINT), testing::ExitedWithCode(kInterrupted), "CANCELLED");
+  EXPECT_EXIT(stop_and_exit(SIGHUP), testing::ExitedWithCode(kInterrupted), "CANCELLED");
   EXPECT_EQ(files_count(), 0U);
 }
 

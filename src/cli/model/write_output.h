@@ -22,7 +22,7 @@ struct Written {
   std::uint64_t bytes = 0;
   boost::json::object facts;  // out, bytes, parameters, types, fallbacks, notes
 };
-// A progress line on a terminal; SIGINT and SIGTERM stop the work and leave nothing behind (CANCELLED). `check` is called
+// A progress line on a terminal; SIGINT, SIGTERM and SIGHUP stop the work and leave nothing behind (CANCELLED). `check` is called
 // when everything is written; an error it returns leaves nothing behind either. CONFLICT: a file appeared under the name meanwhile.
 base::Result<Written> write_output(const engine::models::ExportModel& model, const OutputOptions& options,
                                    bool allow_requantize, const std::function<base::Result<>()>& check = {});

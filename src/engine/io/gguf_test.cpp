@@ -582,6 +582,17 @@ TEST(GgufFiles, AnErrorAtTheEndLeavesNothing) {
   EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
 }
 
+// Whoever may write into the directory puts a link where the next file will be.
+TEST(GgufFiles, NothingIsWrittenThroughALink) {
+  const TemporaryDirectory directory;
+  std::ofstream(directory / "theirs") << "mine";
+  const auto link = directory / ("m.gguf." + std::to_string(::getpid()) + ".tmp");
+  std::filesystem::create_symlink(directory / "theirs", link);
+  EXPECT_EQ(GgufWriter().write(directory / "m.gguf").error().code, ErrorCode::kIoError);
+  EXPECT_EQ(std::filesystem::file_size(directory / "theirs"), 4U);
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+}
+
 TEST(GgufFiles, ReadsTheDemoModelInEachOfItsTypes) {
   const std::filesystem::path directory = LLORCH_SOURCE_DIR "/../shared/models/demo";
   if (!std::filesystem::exists(directory)) GTEST_SKIP() << "no directory " << directory;

@@ -50,7 +50,8 @@ int rename_new(const std::filesystem::path& from, const std::filesystem::path& t
   return 0;
 }
 
-// A file under a temporary name beside `path` that takes its place in commit(), or disappears.
+// A file under a temporary name beside `path` that takes its place in commit(), or disappears. What lies beside it belongs to
+// somebody else, and so does what a link of that name leads to.
 class AtomicFile {
  public:
   static Result<AtomicFile> create(const std::filesystem::path& path) {
@@ -58,7 +59,7 @@ class AtomicFile {
     file.path_ = path;
     file.temporary_ = path;
     file.temporary_ += fmt::format(".{}.tmp", ::getpid());
-    file.fd_ = ::open(file.temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    file.fd_ = ::open(file.temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     if (file.fd_ < 0) return fail(base::io_error("cannot create", file.temporary_, errno));
     return file;
   }
