@@ -5,6 +5,7 @@ Made from the families' fixtures by changing config.json and tensors; the values
 
 import array
 import json
+import os
 import random
 import struct
 import tarfile
@@ -159,3 +160,13 @@ def test_every_row_of_the_table_has_a_token(tmp_path):
     assert texts[tokens:] == [f"[PAD{i}]" for i in range(tokens, 384)] and set(kinds[tokens:]) == {5}
     spelled = [llorch("--json", "model", "tokenize", str(model), "a [PAD301] b", state_dir=tmp_path).stdout for model in (directory, out)]
     assert spelled[0] == spelled[1] and json.loads(spelled[0])
+
+
+def test_a_directory_may_have_any_name(tmp_path):
+    """What is no text is not written where readers expect one."""
+    directory = Directory("qwen2").write(Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff")))
+    out = tmp_path / "out.gguf"
+    done = llorch("model", "quantize", str(directory), str(out), "--type", "BF16", state_dir=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "general.name" not in read_metadata(out)
+    assert llorch("model", "show", str(out), state_dir=tmp_path).returncode == 0

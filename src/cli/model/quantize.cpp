@@ -10,6 +10,7 @@
 #include "cli/model/write_output.h"
 #include "engine/io/model_digest.h"
 #include "engine/io/model_files.h"
+#include "engine/io/printable.h"
 #include "engine/io/tokenizer_json/gguf_tokenizer.h"
 
 namespace llorch::cli::model {
@@ -22,7 +23,8 @@ namespace io = engine::io;
 base::Result<> complete(const std::filesystem::path& directory, engine::models::ExportModel& model) {
   model.metadata.put("general.type", std::string("model"));
   const std::filesystem::path path = std::filesystem::weakly_canonical(directory);
-  model.metadata.put("general.name", (path.has_filename() ? path : path.parent_path()).filename().string());
+  const std::string name = (path.has_filename() ? path : path.parent_path()).filename().string();
+  if (io::is_printable_utf8(name)) model.metadata.put("general.name", name);
   const auto table = std::ranges::find(model.tensors, "token_embd.weight", &engine::models::ExportTensor::name);
   ASSERT(table != model.tensors.end(), "a text model without an embedding table");
   io::tokenizer_json::GgufTokenizer tokenizer =

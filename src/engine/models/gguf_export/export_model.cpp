@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -197,6 +198,11 @@ Result<ExportModel> export_gguf(const io::ModelFiles& files) {
     whole.name = tensor.name;
     whole.stored.dtype = tensor.stored;
     const std::uint64_t cols = tensor.dims[0], rows = stored.elements_count() / cols;
+    if (std::max(cols, rows) > std::numeric_limits<std::uint32_t>::max()) {
+      return base::fail(base::ErrorCode::kFormatCannotExpress,
+                        fmt::format("{}: tensor {} is {}; at most 2^32 - 1 rows and as many columns are copied",
+                                    files.source(), stored.name, io::describe(stored)));
+    }
     whole.stored.rank = 2;
     whole.stored.shape = {static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(cols)};
     whole.parts = {{.source = &stored, .counts = {1, rows, cols}, .strides = {0, cols, 1}}};
