@@ -1,6 +1,7 @@
 """llorch model ...: the tools that need no daemon, as a user types them."""
 import json
 import os
+import struct
 import subprocess
 from pathlib import Path
 
@@ -91,3 +92,18 @@ def test_a_device_that_is_not_there_is_named_and_nothing_takes_its_place(tmp_pat
     done = llorch("logits", MODEL, "--tokens", TOKENS, "--device", "cuda:99", "--out", tmp_path / "x.bin", status=4)
     assert "GPU_UNAVAILABLE" in done.stderr and not (tmp_path / "x.bin").exists()
     assert "names no device" in llorch("logits", MODEL, "--tokens", TOKENS, "--device", "gpu", status=2).stderr
+
+
+def test_more_rows_than_can_be_counted_are_refused(tmp_path):
+    """A tensor of 2^32 rows that nothing uses, in a file of holes."""
+    model, out = tmp_path / "model.gguf", tmp_path / "out.gguf"
+    llorch("synth", model, "--arch", "llama", "--type", "F32", "--layers", "1", "--width", "64", "--vocab", "300")
+    data = model.read_bytes()
+    tensors, keys = struct.unpack_from("<QQ", data, 8)
+    first = data.index(struct.pack("<Q", 17) + b"token_embd.weight")
+    name = b"blk." + b"0" * 31 + b".attn_rot_embd.weight"  # makes three times 32 bytes of its entry, so that the rest stays aligned
+    entry = struct.pack("<Q", len(name)) + name + struct.pack("<IQQIQ", 2, 1, 1 << 32, 1, 1 << 20)  # F16
+    model.write_bytes(data[:8] + struct.pack("<QQ", tensors + 1, keys) + data[24:first] + entry + data[first:])
+    os.truncate(model, len(data) + len(entry) + (1 << 20) + (2 << 32))
+    assert "FORMAT_CANNOT_EXPRESS" in llorch("quantize", model, out, "--type", "F32", status=1).stderr
+    assert list(tmp_path.iterdir()) == [model]
