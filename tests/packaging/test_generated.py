@@ -2,13 +2,14 @@
 
 import gzip
 import json
+import os
 import re
 import shutil
 import subprocess
 
 import pytest
 
-from stack import BIN
+from stack import BIN, HANG_S
 
 
 def output(*command, **more):
@@ -105,6 +106,41 @@ def test_units_verify(repository, tmp_path):
     done = subprocess.run(["systemd-analyze", "verify", *units], capture_output=True, text=True, check=False)
     complaints = [line for line in done.stderr.splitlines() if any(unit.name in line for unit in units)]
     assert complaints == []
+
+
+class Scripts:
+    """The package's scripts, with directories of a test in place of the system's, and programs that do nothing."""
+
+    def __init__(self, repository, root):
+        self.root, self.source = root, repository / "packaging/debian"
+        self.state, self.etc, self.programs = root / "state", root / "etc", root / "programs"
+        for directory in (self.state, self.etc, self.programs):
+            directory.mkdir()
+        for name in ("adduser", "chown", "deb-systemd-helper", "deb-systemd-invoke", "deluser", "getent", "install", "runuser", "systemctl"):
+            self.program(name, "exit 0")
+
+    def program(self, name, text):
+        (self.programs / name).write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+        (self.programs / name).chmod(0o755)
+
+    def run(self, name, *arguments, wrapper=()):
+        text = (self.source / name).read_text(encoding="utf-8")
+        for place, instead in (("/var/lib/llorch", self.state), ("/etc/llorch", self.etc)):
+            text = text.replace(place, str(instead))
+        (self.root / name).write_text(text, encoding="utf-8")
+        return subprocess.run([*wrapper, "sh", self.root / name, *arguments], capture_output=True, text=True, timeout=HANG_S, check=False,
+                              env={"PATH": f"{self.programs}:{os.environ['PATH']}"})
+
+
+# What apt does next hangs on the exit of this script.
+def test_an_upgrade_pairs_nothing_and_a_pool_that_cannot_be_paired_is_a_warning(repository, tmp_path):
+    scripts = Scripts(repository, tmp_path)
+    scripts.program("runuser", f"echo asked >>{tmp_path}/asked; echo 'ALREADY_RUNNING' >&2; exit 1")
+    done = scripts.run("postinst", "configure", "0.1.0")
+    assert done.returncode == 0 and not (tmp_path / "asked").exists(), done.stderr
+    done = scripts.run("postinst", "configure", "")
+    assert done.returncode == 0 and (tmp_path / "asked").read_text() == "asked\n", done.stderr
+    assert "warning" in done.stderr and "llorch pool pair" in done.stderr
 
 
 def test_configuration_of_the_package_is_valid(repository, tmp_path):
