@@ -143,6 +143,20 @@ def test_an_upgrade_pairs_nothing_and_a_pool_that_cannot_be_paired_is_a_warning(
     assert "warning" in done.stderr and "llorch pool pair" in done.stderr
 
 
+def test_purge_empties_a_mount_point_and_leaves_it(repository, tmp_path):
+    scripts = Scripts(repository, tmp_path)
+    (scripts.etc / "token").write_text("x")
+    mounted = ["unshare", "-m", "sh", "-ec", f'mount -t tmpfs tmpfs {scripts.state}; touch {scripts.state}/.kept {scripts.state}/jobs; "$@"; '
+               f"ls -A {scripts.state} >{tmp_path}/left", "sh"]
+    if subprocess.run([*mounted, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("mounts a file system, which only root may")
+    scripts.program("deluser", f"echo asked >>{tmp_path}/asked")
+    done = scripts.run("postrm", "purge", wrapper=mounted)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "left").read_text() == "" and not scripts.etc.exists()
+    assert (tmp_path / "asked").exists(), "what comes behind it"
+
+
 def test_configuration_of_the_package_is_valid(repository, tmp_path):
     token = tmp_path / "token"
     token.write_text("a" * 64, encoding="utf-8")
