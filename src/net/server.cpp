@@ -58,10 +58,11 @@ base::Error listen_error(const error_code& error, const tcp::endpoint& endpoint,
                        {}}
         .with("address", h1::text_of(endpoint));
   }
+  // No fault of the configuration: DHCP and VPNs bring an address after the boot, and services try again.
   if (error == boost::system::errc::address_not_available) {
-    return base::Error{base::ErrorCode::kConfigInvalid,
-                       fmt::format("{}: no interface of this machine has the address; bind 127.0.0.1 or one that `ip "
-                                   "address` lists",
+    return base::Error{base::ErrorCode::kIoError,
+                       fmt::format("{}: no interface of this machine has the address yet; a service tries again until "
+                                   "one has. If none will, bind 127.0.0.1 or an address that `ip address` lists",
                                    what),
                        {}};
   }

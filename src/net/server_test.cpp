@@ -676,7 +676,7 @@ TEST_F(ServerTest, StartRefusals) {
   EXPECT_EQ(code({.bind_address = "127.0.0.1", .auth = {.credentials = {credential, credential}}}),
             ErrorCode::kConfigInvalid);
   EXPECT_EQ(code({.bind_address = "example.org", .auth = {.credentials = {credential}}}), ErrorCode::kConfigInvalid);
-  EXPECT_EQ(code({.bind_address = "192.0.2.1", .auth = {.credentials = {credential}}}), ErrorCode::kConfigInvalid);
+  EXPECT_EQ(code({.bind_address = "192.0.2.1", .auth = {.credentials = {credential}}}), ErrorCode::kIoError);
   start();
   Server second(runtime, {.component = "second", .port = server->port()});
   const auto taken = second.start();

@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from stack import BIN, HANG_S
+from stack import BIN, HANG_S, clean_env
 
 
 def output(*command, **more):
@@ -106,6 +106,28 @@ def test_units_verify(repository, tmp_path):
     done = subprocess.run(["systemd-analyze", "verify", *units], capture_output=True, text=True, check=False)
     complaints = [line for line in done.stderr.splitlines() if any(unit.name in line for unit in units)]
     assert complaints == []
+
+
+def settings_of(unit, key):
+    return re.findall(rf"(?m)^{key}=(.*)$", unit.read_text(encoding="utf-8"))
+
+
+# DHCP and VPNs bring an address after the boot.
+@pytest.mark.parametrize("daemon", ["orchestratord", "pool-managerd"])
+def test_an_address_that_is_not_there_yet_does_not_end_the_service(repository, tmp_path, daemon):
+    unit = repository / f"packaging/systemd/{daemon}.service"
+    assert settings_of(unit, "Wants") == ["network-online.target"]
+    assert "network-online.target" in settings_of(unit, "After")[0].split()
+    (tmp_path / "token").write_text("a" * 64, encoding="utf-8")
+    (tmp_path / "token").chmod(0o600)
+    # A pool listens beyond its machine only as one that is paired.
+    for program, flags in (("orchestratord", ["--pair-pool", "pool-1", "--credential-file", tmp_path / "credential"]),
+                           (daemon, ["--bind", "192.0.2.1:0"])):
+        done = subprocess.run([BIN / program, "--state-dir", tmp_path / "state", *flags, "--set", f"auth.token_file={tmp_path}/token", "--set",
+                               f"pool-managerd.credential_file={tmp_path}/credential", "--set", "devices.allow_cpu=true"],
+                              env=clean_env(tmp_path / "state"), capture_output=True, text=True, timeout=HANG_S, check=False)
+    assert "192.0.2.1" in done.stderr and "no interface" in done.stderr, done.stderr
+    assert str(done.returncode) not in settings_of(unit, "RestartPreventExitStatus")[0].split()
 
 
 class Scripts:
