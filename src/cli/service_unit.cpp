@@ -30,9 +30,12 @@ Description=llama-orch: language models of this user
 [Service]
 ExecStart={}
 Restart=on-failure
-RestartSec=2
-# Usage, configuration and policy stay refused until somebody changes them.
-RestartPreventExitStatus=2 4
+# A driver or an address may come later than this service, so that no GPU (exit 4) and a failed bind (1) are tried again.
+RestartSec=5
+# Usage and configuration stay refused until somebody changes them.
+RestartPreventExitStatus=2
+# A worker that the kernel kills for memory is one that is started again; systemd would stop the whole unit.
+OOMPolicy=continue
 # The supervisor stops its daemons in order; it takes longer than the grace of the workers.
 KillMode=mixed
 TimeoutStopSec=110

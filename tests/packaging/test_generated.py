@@ -130,6 +130,10 @@ def test_an_address_that_is_not_there_yet_does_not_end_the_service(repository, t
     assert str(done.returncode) not in settings_of(unit, "RestartPreventExitStatus")[0].split()
 
 
+def test_a_worker_that_is_killed_for_memory_takes_no_pool_with_it(repository):
+    assert settings_of(repository / "packaging/systemd/pool-managerd.service", "OOMPolicy") == ["continue"]
+
+
 class Scripts:
     """The package's scripts, with directories of a test in place of the system's, and programs that do nothing."""
 
