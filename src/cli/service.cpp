@@ -16,6 +16,7 @@
 #include "cli/model/tools.h"
 #include "cli/service_unit.h"
 #include "cli/terminal_text.h"
+#include "config/environment.h"
 
 namespace llorch::cli {
 namespace {
@@ -66,6 +67,29 @@ base::Result<std::string> absolute(const std::string& path) {
   return out.string();
 }
 
+// What the caller's environment says to the daemons. A service has another one: without the token it would serve everybody on this
+// machine.
+base::Result<std::vector<std::string>> variables_of(const GlobalOptions& global) {
+  const auto text_of = [](const char* name) {
+    const char* value = std::getenv(name);
+    return std::string(value == nullptr ? "" : value);
+  };
+  std::vector<std::string> out =
+      config::settings_in_environment([](const char* name) -> const char* { return std::getenv(name); });
+  if (TRY(load_config(global)).auth.token_file.empty()) {
+    if (const std::string file = text_of("LLORCH_API_TOKEN_FILE"); !file.empty()) {
+      out.push_back("LLORCH_API_TOKEN_FILE=" + TRY(absolute(file)));
+    } else if (!text_of("LLORCH_API_TOKEN").empty()) {
+      return base::fail(
+          ErrorCode::kInvalidParams,
+          "the token is in LLORCH_API_TOKEN alone, which the service will not have, and without a token it "
+          "would serve everybody on this machine: write it into a file (mode 0600), and name that in "
+          "LLORCH_API_TOKEN_FILE or auth.token_file");
+    }
+  }
+  return out;
+}
+
 // `llorch up` as the caller would run it here, with paths that hold elsewhere.
 base::Result<std::vector<std::string>> command_of(const GlobalOptions& global, const ServiceOptions& options) {
   const config::Config config = TRY(load_config(global));
@@ -85,21 +109,28 @@ base::Result<std::vector<std::string>> command_of(const GlobalOptions& global, c
     }
     command.insert(command.end(), {"--model", model});
   }
-  for (const std::string& argument : command) {
-    if (argument.find('\n') != std::string::npos) {
-      return base::fail(ErrorCode::kInvalidParams, "a unit takes no argument with a line feed in it");
-    }
-  }
   return command;
 }
 
+base::Result<> check_lines(const std::vector<std::string>& texts) {
+  for (const std::string& text : texts) {
+    if (text.find('\n') == std::string::npos) continue;
+    return base::fail(ErrorCode::kInvalidParams, "a unit takes no argument and no setting with a line feed in it");
+  }
+  return {};
+}
+
 base::Result<std::filesystem::path> install(const GlobalOptions& global, const ServiceOptions& options) {
-  const std::string unit = service_unit(TRY(command_of(global, options)));
+  const auto command = TRY(command_of(global, options));
+  const auto variables = TRY(variables_of(global));
+  TRY(check_lines(command));
+  TRY(check_lines(variables));
   const auto file = TRY(unit_file());
   std::error_code ec;
   std::filesystem::create_directories(file.parent_path(), ec);
   if (ec) return base::fail(base::io_error("cannot create", file.parent_path(), ec.value()));
-  TRY(base::write_file_atomic(file, unit, 0644));
+  // A setting may hold a password, of a proxy for instance.
+  TRY(base::write_file_atomic(file, service_unit(command, variables), 0600));
   TRY(systemctl({"daemon-reload"}));
   TRY(systemctl({"enable", kUnit}));
   TRY(systemctl({"restart", kUnit}));

@@ -2,33 +2,41 @@
 
 #include <fmt/core.h>
 
+#include <string_view>
+
 #include "base/assert.h"
 
 namespace llorch::cli {
 namespace {
 
-// As systemd.syntax and systemd.service want it: in quotes, with `\`, `"`, specifiers (%) and variables ($) escaped.
-std::string quoted(const std::string& argument) {
+// As systemd.syntax wants it: in quotes, with `\`, `"` and `doubled` escaped.
+std::string quoted(const std::string& text, std::string_view doubled) {
   std::string out = "\"";
-  for (const char c : argument) {
+  for (const char c : text) {
     ASSERT(c != '\n');
     if (c == '"' || c == '\\') out += '\\';
-    if (c == '%' || c == '$') out += c;
+    if (doubled.find(c) != std::string_view::npos) out += c;
     out += c;
   }
   return out + '"';
 }
 
+// systemd replaces specifiers (%) in both, and variables ($) in commands.
+constexpr std::string_view kOfCommands = "%$", kOfVariables = "%";
+
 }  // namespace
 
-std::string service_unit(const std::vector<std::string>& command) {
-  std::string line;
-  for (const std::string& argument : command) line += (line.empty() ? "" : " ") + quoted(argument);
+std::string service_unit(const std::vector<std::string>& command, const std::vector<std::string>& variables) {
+  std::string line, environment;
+  for (const std::string& argument : command) line += (line.empty() ? "" : " ") + quoted(argument, kOfCommands);
+  for (const std::string& variable : variables) {
+    environment += fmt::format("Environment={}\n", quoted(variable, kOfVariables));
+  }
   return fmt::format(R"([Unit]
 Description=llama-orch: language models of this user
 
 [Service]
-ExecStart={}
+{}ExecStart={}
 Restart=on-failure
 # A driver or an address may come later than this service, so that no GPU (exit 4) and a failed bind (1) are tried again.
 RestartSec=5
@@ -44,7 +52,7 @@ NoNewPrivileges=yes
 [Install]
 WantedBy=default.target
 )",
-                     line);
+                     environment, line);
 }
 
 }  // namespace llorch::cli

@@ -5,8 +5,8 @@
 
 namespace llorch::cli {
 
-// A user unit that runs `command` (program and arguments) in the foreground and stops it in order. Arguments are quoted, so that systemd
-// neither splits nor expands them. REQUIRES: no argument holds a line feed.
-std::string service_unit(const std::vector<std::string>& command);
+// A user unit that runs `command` (program and arguments) in the foreground with `variables` (NAME=value) and stops it in order.
+// Both are quoted, so that systemd neither splits nor expands them. REQUIRES: none of them holds a line feed.
+std::string service_unit(const std::vector<std::string>& command, const std::vector<std::string>& variables = {});
 
 }  // namespace llorch::cli

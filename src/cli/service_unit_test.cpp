@@ -14,6 +14,17 @@ ExecStart="/opt/my apps/llorch" "up" "--model" "50%%-$$HOME \"x\"\\y"
       << unit;
 }
 
+TEST(ServiceUnit, QuotesEveryVariable) {
+  const std::string unit = service_unit({"/llorch", "up"}, {R"(LLORCH_A=50%-$HOME "x"\y)", "LLORCH_B="});
+  EXPECT_NE(unit.find(R"(
+Environment="LLORCH_A=50%%-$HOME \"x\"\\y"
+Environment="LLORCH_B="
+ExecStart="/llorch" "up"
+)"),
+            std::string::npos)
+      << unit;
+}
+
 TEST(ServiceUnit, StopsInOrder) {
   EXPECT_NE(service_unit({"/llorch", "up"}).find("\nKillMode=mixed\n"), std::string::npos);
 }

@@ -10,6 +10,7 @@
 #include "base/id.h"
 #include "base/log.h"
 #include "config/config_fields.h"
+#include "config/environment.h"
 
 namespace llorch::config {
 
@@ -202,6 +203,18 @@ base::Result<Config> load_config(const ConfigSources& sources) {
     }
   }
   return config_error(fmt::format("{}: {}", origin, read.error().message));
+}
+
+std::vector<std::string> settings_in_environment(const std::function<const char*(const char*)>& getenv) {
+  const bj::object schema = Codec<Config>::schema({});
+  std::vector<std::pair<std::string, const bj::object*>> keys;
+  leaves(schema, "", keys);
+  std::vector<std::string> out;
+  for (const auto& [dotted, leaf] : keys) {
+    const std::string name = env_name(dotted);
+    if (const char* value = getenv(name.c_str()); value != nullptr) out.push_back(fmt::format("{}={}", name, value));
+  }
+  return out;
 }
 
 namespace {
