@@ -14,7 +14,7 @@
 #include <optional>
 
 #include "base/file.h"
-#include "base/process.h"
+#include "base/run_file.h"
 
 namespace llorch::cli::stack {
 namespace {
@@ -51,10 +51,7 @@ class PidFd {
   int fd_;
 };
 
-bool still_runs(const RunningProcess& process) {
-  const auto ticks = base::process_start_ticks(process.pid);
-  return ticks && *ticks == process.start_ticks;
-}
+bool still_runs(const RunningProcess& process) { return base::recorded_process_runs(process.pid, process.start_ticks); }
 
 std::optional<RunningProcess> read_record(const std::filesystem::path& path) {
   const auto text = base::read_file(path, 65536);

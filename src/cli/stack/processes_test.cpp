@@ -1,11 +1,16 @@
 #include "cli/stack/processes.h"
 
+#include <grp.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <fstream>
+#include <functional>
 
 #include "base/process.h"
 
@@ -89,6 +94,65 @@ TEST_F(ProcessesTest, StopSparesAnotherProcessWithTheSamePid) {
   EXPECT_EQ(::waitpid(child, nullptr, WNOHANG), 0);
   ::kill(child, SIGKILL);
   EXPECT_EQ(signal_that_ended(child), SIGKILL);
+}
+
+constexpr uid_t kNobody = 65534;
+
+bool become_nobody() {
+  return ::setgroups(0, nullptr) == 0 && ::setresgid(kNobody, kNobody, kNobody) == 0 &&
+         ::setresuid(kNobody, kNobody, kNobody) == 0;
+}
+
+// Exit status of `look`, run by nobody with a /proc that hides whom it may not trace; 77: such a /proc cannot be had here.
+int under_hidepid(const std::function<int()>& look) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::unshare(CLONE_NEWNS) != 0 || ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        ::mount("proc", "/proc", "proc", 0, "hidepid=2") != 0 || !become_nobody()) {
+      ::_exit(77);
+    }
+    ::_exit(look());
+  }
+  int status = 0;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST_F(ProcessesTest, ADaemonThatProcHidesRunsUntilItEnds) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can have a /proc of its own";
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  const pid_t daemon = ::fork();
+  if (daemon == 0) {
+    const bool hidden = become_nobody() && ::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) == 0;
+    (void)!::write(ready[1], hidden ? "y" : "n", 1);
+    for (;;) ::pause();
+  }
+  char hidden = 0;
+  EXPECT_EQ(::read(ready[0], &hidden, 1), 1);
+  EXPECT_EQ(hidden, 'y');
+  const RunningProcess process{
+      .name = "d", .pid = daemon, .start_ticks = base::process_start_ticks(daemon).value(), .bind = ""};
+  record("d.json",
+         "{\"pid\":" + std::to_string(daemon) + ",\"start_ticks\":" + std::to_string(process.start_ticks) + "}");
+  // Bit 0: /proc hides it. Bit 1: it runs all the same.
+  const auto look = [&] {
+    return (base::process_start_ticks(daemon) ? 0 : 1) + (running_processes(directory_).empty() ? 0 : 2);
+  };
+  const int while_it_runs = under_hidepid(look);
+  const bool can_be_had =
+      while_it_runs != 77 && while_it_runs != 2;  // before Linux 5.8 all of a machine share one /proc
+  if (can_be_had) {
+    EXPECT_EQ(while_it_runs, 3);
+    EXPECT_EQ(under_hidepid([&] { return stop_process(process, {}) ? 0 : 1; }), 0);
+    siginfo_t info{};
+    EXPECT_EQ(::waitid(P_PID, static_cast<id_t>(daemon), &info, WEXITED | WNOWAIT), 0);
+    EXPECT_EQ(info.si_status, SIGTERM);
+    EXPECT_EQ(under_hidepid(look), 1) << "it has ended and is not reaped";
+  }
+  ::kill(daemon, SIGKILL);
+  EXPECT_EQ(::waitpid(daemon, nullptr, 0), daemon);
+  if (!can_be_had) GTEST_SKIP() << "no /proc of its own can be mounted here";
 }
 
 }  // namespace

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "base/file.h"
-#include "base/process.h"
 #include "base/run_file.h"
 
 namespace llorch::orchestratord::daemon {
@@ -15,9 +14,9 @@ constexpr const char* kName = "orchestratord.json";
 
 bool is_running(const boost::json::value* pid, const boost::json::value* start_ticks) {
   if (pid == nullptr || start_ticks == nullptr || !pid->is_int64() || !start_ticks->is_int64()) return false;
-  if (!std::in_range<int>(pid->get_int64())) return false;
-  const auto ticks = base::process_start_ticks(static_cast<int>(pid->get_int64()));
-  return ticks && std::cmp_equal(*ticks, start_ticks->get_int64());
+  if (!std::in_range<int>(pid->get_int64()) || start_ticks->get_int64() < 0) return false;
+  return base::recorded_process_runs(static_cast<int>(pid->get_int64()),
+                                     static_cast<std::uint64_t>(start_ticks->get_int64()));
 }
 }  // namespace
 
