@@ -29,6 +29,7 @@
 #include "cli/stack/log_pump.h"
 #include "cli/stack/processes.h"
 #include "cli/stack/start_error.h"
+#include "cli/stack/start_wait.h"
 #include "cli/terminal_text.h"
 #include "config/pool_credential.h"
 #include "wire/catalog.h"
@@ -44,7 +45,6 @@ using stack::running_processes;
 using stack::RunningProcess;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds kReadyTimeout{20'000};
 constexpr std::chrono::milliseconds kStopTimeout{45'000};  // longer than the pool's grace for its workers
 constexpr std::chrono::milliseconds kKillTimeout{5'000};
 constexpr std::int64_t kRestartDelayMaxMs = 30'000;
@@ -138,8 +138,8 @@ base::Result<> spawn(Daemon& daemon) {
 
 class Supervisor {
  public:
-  Supervisor(std::filesystem::path state_dir, std::vector<Daemon> daemons)
-      : state_dir_(std::move(state_dir)), daemons_(std::move(daemons)) {}
+  Supervisor(std::filesystem::path state_dir, std::vector<Daemon> daemons, bool json)
+      : state_dir_(std::move(state_dir)), daemons_(std::move(daemons)), json_(json) {}
 
   // Pairs the two with each other (`pairing`: the arguments of orchestratord that do), starts orchestratord, then
   // pool-managerd pointed at it, and waits until each has written its run file. A restart uses the port of the first start,
@@ -193,12 +193,13 @@ class Supervisor {
     once.args.insert(once.args.end(), pairing.begin(), pairing.end());
     TRY(spawn(once));
     int status = 0;
-    while (::waitpid(once.pid, &status, WNOHANG) == 0) {
-      if (stop_requested()) {
-        end_child(once.pid, kKillTimeout);
-        return base::fail(interrupted());
-      }
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    const auto outcome = stack::wait_for_start({.is_ready = [] { return false; },
+                                                .has_ended = [&] { return ::waitpid(once.pid, &status, WNOHANG) != 0; },
+                                                .is_interrupted = stop_requested,
+                                                .say_slow = [&] { say_slow(once); }});
+    if (outcome == stack::StartOutcome::kInterrupted) {
+      end_child(once.pid, kKillTimeout);
+      return base::fail(interrupted());
     }
     once.pump.reset();  // its last words are in the file now
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
@@ -212,24 +213,45 @@ class Supervisor {
                                .log_path = daemon.log.string()});
   }
 
+  // What a start that takes long waits for is in its log.
+  void say_slow(const Daemon& daemon) const {
+    if (json_) {
+      print_text(
+          stderr, "{}\n",
+          bj::serialize(bj::object{{"event", "waiting"}, {"component", daemon.name}, {"log", daemon.log.string()}}));
+    } else {
+      print_text(
+          stderr,
+          "{} is not ready after 20 s and is waited for: it may migrate its store, or wait for a lock of another "
+          "process. Its log: {}\n",
+          daemon.name, daemon.log.string());
+    }
+  }
+
   // The address the daemon listens on.
   base::Result<std::string> wait_ready(Daemon& daemon) {
-    const auto deadline = Clock::now() + kReadyTimeout;
-    while (Clock::now() < deadline) {
-      for (const RunningProcess& process : running_processes(state_dir_)) {
-        if (process.name == daemon.name && process.pid == daemon.pid) return process.bind;
-      }
-      int status = 0;
-      if (::waitpid(daemon.pid, &status, WNOHANG) == daemon.pid) {
-        daemon.pid = 0;
-        daemon.pump.reset();  // its last words are in the file now
-        return base::fail(start_error_of(daemon, status));
-      }
-      if (stop_requested()) return base::fail(interrupted());
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    std::string bind;
+    int status = 0;
+    const auto outcome =
+        stack::wait_for_start({.is_ready =
+                                   [&] {
+                                     for (const RunningProcess& process : running_processes(state_dir_)) {
+                                       if (process.name == daemon.name && process.pid == daemon.pid)
+                                         return bind = process.bind, true;
+                                     }
+                                     return false;
+                                   },
+                               .has_ended = [&] { return ::waitpid(daemon.pid, &status, WNOHANG) == daemon.pid; },
+                               .is_interrupted = stop_requested,
+                               .say_slow = [&] { say_slow(daemon); }});
+    switch (outcome) {
+      case stack::StartOutcome::kReady: return bind;
+      case stack::StartOutcome::kInterrupted: return base::fail(interrupted());
+      case stack::StartOutcome::kEnded: break;
     }
-    return base::fail(ErrorCode::kTimeout, fmt::format("{} was not ready after {} s; see {}", daemon.name,
-                                                       kReadyTimeout.count() / 1000, daemon.log.string()));
+    daemon.pid = 0;
+    daemon.pump.reset();  // its last words are in the file now
+    return base::fail(start_error_of(daemon, status));
   }
 
   void reap() {
@@ -258,6 +280,7 @@ class Supervisor {
 
   std::filesystem::path state_dir_;
   std::vector<Daemon> daemons_;
+  const bool json_;
 };
 
 // What both daemons get on their command lines: the user's settings and what the flags of `up` mean.
@@ -428,7 +451,7 @@ base::Result<> record_supervisor(const std::filesystem::path& state_dir) {
 // Runs in the foreground, or as the process `up --detach` leaves behind. `started` is told how the start went.
 int supervise(const GlobalOptions& global, const std::filesystem::path& state_dir, std::vector<Daemon> daemons,
               const Launch& launch, const std::function<void(int exit_code)>& started) {
-  Supervisor supervisor(state_dir, std::move(daemons));
+  Supervisor supervisor(state_dir, std::move(daemons), global.json);
   // On failure whatever was started is stopped below.
   base::Result<> up = record_supervisor(state_dir);
   if (up) up = supervisor.start(launch.pairing);
