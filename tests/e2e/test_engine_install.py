@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import shutil
+import subprocess
 import sys
 import tarfile
 import zipfile
@@ -17,7 +18,7 @@ from adapter import text
 from engine_stack import EngineStack
 from fake_engine import tokens_of
 from model_server import ModelServer
-from stack import llorch, process_runs, wait_for
+from stack import BIN, HANG_S, clean_env, llorch, process_runs, wait_for
 
 FAKE = pathlib.Path(__file__).with_name("fake_engine.py")
 PROMPT = "Once upon a time"
@@ -246,3 +247,19 @@ def test_a_container_is_pulled_started_and_removed_by_its_runtime(tmp_path):
     names = [run.split("--name ")[1].split()[0] for run in runs]
     assert len(set(names)) == 2 and all(name.startswith("llorch-tale-") for name in names)
     assert lines.index(f"rm --force {names[0]}") < lines.index(runs[1]) < lines.index(f"rm --force {names[1]}"), lines
+
+
+def test_an_installer_that_is_killed_has_installed_nothing(tmp_path):
+    """Also one that ends in peace before it was done."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    shutil.copy(BIN / "llorch", programs / "llorch")
+    installer = programs / "pool-managerd"
+    engines = json.dumps([{"name": "tale", "engine": "llamacpp", "endpoint": "http://127.0.0.1:1", "slots": 1}])
+    for end, said in (("kill -9 $$", b"signal 9"), ("exit 3", b"exit 3"), ("exit 0", b"before it was done")):
+        installer.write_text('#!/bin/sh\necho \'{"event":"step","kind":"fetch","detail":"x"}\'\n' + end + "\n")
+        installer.chmod(0o755)
+        for verb in ("install", "remove"):
+            done = subprocess.run([programs / "llorch", "--set", f"pool-managerd.engines={engines}", "engine", verb, "tale"],
+                                  env=clean_env(tmp_path / "state"), capture_output=True, timeout=HANG_S, check=False)
+            assert done.returncode == 1 and said in done.stderr, (verb, end, done.returncode, done.stdout, done.stderr)

@@ -68,11 +68,22 @@ std::optional<base::Error> show(const bj::object& line) {
   return wire::to_error(*body);
 }
 
-// pool-managerd, which installs and removes; it has the configuration of this command. Its last line.
-base::Result<bj::object> run_pool_manager(const GlobalOptions& global, const std::string& option,
-                                          const std::string& name) {
+// How a process ended that should have ended otherwise.
+std::string ending_of(int status) {
+  return WIFSIGNALED(status) ? fmt::format("signal {}", WTERMSIG(status)) : fmt::format("exit {}", WEXITSTATUS(status));
+}
+
+// What is asked of pool-managerd, and the event of the line that says it is done.
+struct Errand {
+  const char* option;
+  const char* closing_event;
+};
+constexpr Errand kInstall{"--install-engine", "done"}, kRemove{"--remove-engine", "removed"};
+
+// pool-managerd, which installs and removes; it has the configuration of this command. Its closing line.
+base::Result<bj::object> run_pool_manager(const GlobalOptions& global, const Errand& errand, const std::string& name) {
   std::vector<std::string> arguments{base::executable_directory() + "/pool-managerd", "--state-dir",
-                                     state_directory(global).string(), option, name};
+                                     state_directory(global).string(), errand.option, name};
   if (!global.config_file.empty()) arguments.insert(arguments.end(), {"--config", global.config_file});
   for (const std::string& item : global.set) arguments.insert(arguments.end(), {"--set", item});
   std::vector<char*> argv;
@@ -107,11 +118,15 @@ base::Result<bj::object> run_pool_manager(const GlobalOptions& global, const std
   }
   std::free(buffer);
   std::fclose(lines);
-  while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+  int status = 0;
+  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }
   if (error) return base::fail(*error);
-  if (last.empty()) return base::fail(base::ErrorCode::kInternal, "pool-managerd ended without a word; see its log");
-  return last;
+  const auto* event = last.if_contains("event");
+  if (status == 0 && event != nullptr && *event == errand.closing_event) return last;
+  return base::fail(
+      base::ErrorCode::kIoError,
+      fmt::format("pool-managerd ended before it was done ({}); run the command again", ending_of(status)));
 }
 
 }  // namespace
@@ -188,7 +203,7 @@ int install_engine(const GlobalOptions& global, const std::string& name) {
     print_text("\n");
     std::fflush(stdout);
   }
-  const auto last = run_pool_manager(global, "--install-engine", name);
+  const auto last = run_pool_manager(global, kInstall, name);
   if (!last) return report(last.error(), global.json);
   const auto* installation = last->if_contains("installation");
   if (global.json) {
@@ -200,7 +215,7 @@ int install_engine(const GlobalOptions& global, const std::string& name) {
 }
 
 int remove_engine(const GlobalOptions& global, const std::string& name) {
-  const auto last = run_pool_manager(global, "--remove-engine", name);
+  const auto last = run_pool_manager(global, kRemove, name);
   if (!last) return report(last.error(), global.json);
   const auto* size = last->if_contains("size_bytes");
   const std::int64_t bytes = size == nullptr ? 0 : size->to_number<std::int64_t>();
