@@ -105,7 +105,10 @@ void PullDisplay::finish() {
   is_drawn_ = false;
 }
 
-base::Result<wire::CatalogModel> wait_for_pull(Api& api, wire::CatalogModel model, bool json) {
+base::Result<wire::CatalogModel> wait_for_pull(Api& api, wire::CatalogModel model, bool json,
+                                               std::chrono::milliseconds away_max) {
+  using Clock = std::chrono::steady_clock;
+  auto answered_at = Clock::now();
   PullDisplay display(PullDisplay::form(json), model.model_id, to_stderr);
   while (model.pull) {
     if (model.pull->state == PullState::kFailed || model.pull->state == PullState::kCancelled) {
@@ -115,11 +118,16 @@ base::Result<wire::CatalogModel> wait_for_pull(Api& api, wire::CatalogModel mode
     display.show(*model.pull);
     std::this_thread::sleep_for(kPollEvery);
     auto body = api.call("GET", path_of(model.model_id));
-    if (!body && body.error().code == ErrorCode::kUnreachable) continue;  // it is started again, and goes on
+    if (!body && body.error().code == ErrorCode::kUnreachable) {  // it is started again, and goes on
+      if (Clock::now() - answered_at < away_max) continue;
+      body.error().message +=
+          fmt::format("; the pull goes on when the stack is up: llorch pull {}", without_controls(model.model_id));
+    }
     if (!body) {
       display.finish();
       return base::fail(body.error());
     }
+    answered_at = Clock::now();
     model = TRY(wire::decode<wire::CatalogModel>(*body));
   }
   display.finish();

@@ -1,5 +1,6 @@
 #pragma once
 // Has a model fetched, and shows how far it is.
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -36,8 +37,12 @@ class PullDisplay {
 // /v2/catalog/models/NAME, and what follows it.
 std::string path_of(const std::string& model_id, std::string_view what = "");
 
-// Waits for a model that is on its way, as long as it takes. Errors: the pull's own, those of the call.
-base::Result<wire::CatalogModel> wait_for_pull(Api& api, wire::CatalogModel model, bool json);
+// How long orchestratord may be away. Longer than its restart takes, shorter than patience.
+constexpr std::chrono::milliseconds kPullAwayMax{60'000};
+// Waits for a model that is on its way, as long as it takes. Errors: the pull's own; UNREACHABLE: nobody answered for `away_max`, and the
+// pull goes on when somebody does; others of the call.
+base::Result<wire::CatalogModel> wait_for_pull(Api& api, wire::CatalogModel model, bool json,
+                                               std::chrono::milliseconds away_max = kPullAwayMax);
 
 // Asks for the model and waits for it.
 base::Result<wire::CatalogModel> pull_model(Api& api, const wire::CreateCatalogModelRequest& request, bool json);

@@ -1,6 +1,10 @@
 #include "cli/models/pull.h"
 
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include "base/descriptor.h"
 
 namespace llorch::cli::models {
 namespace {
@@ -40,6 +44,27 @@ TEST(PullDisplay, Objects) {
             "{\"event\":\"pull_progress\",\"pull\":{\"pull_id\":\"p\",\"state\":\"finishing\",\"source\":\"\",\"bytes_"
             "done\":0,"
             "\"bytes_total\":0,\"bytes_per_second\":0,\"model_ref\":\"\",\"checksum\":\"\",\"size_bytes\":0}}\n");
+}
+
+TEST(WaitForPull, EndsWhereNobodyAnswersAnyMore) {
+  // A port that is taken and at which nobody listens.
+  const base::Descriptor taken(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = ::htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  ASSERT_EQ(::bind(taken.get(), reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(::getsockname(taken.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
+  const auto api = Api::connect(
+      {.config_file = "/dev/null", .url = "http://127.0.0.1:" + std::to_string(::ntohs(address.sin_port))});
+  ASSERT_TRUE(api);
+  wire::CatalogModel model;
+  model.model_id = "tale";
+  model.pull = fetching(1);
+  const auto came = wait_for_pull(**api, model, true, std::chrono::milliseconds(0));
+  ASSERT_FALSE(came);
+  EXPECT_EQ(came.error().code, base::ErrorCode::kUnreachable);
+  EXPECT_NE(came.error().message.find("llorch pull tale"), std::string::npos) << came.error().message;
 }
 
 }  // namespace
