@@ -22,6 +22,7 @@
 #include "base/philox.h"
 #include "base/process.h"
 #include "base/sha256.h"
+#include "base/state_directory.h"
 #include "base/utf8.h"
 #include "base/version.h"
 
@@ -278,6 +279,44 @@ TEST(File, AnExistingDirectoryIsTightenedOnlyWhileItIsEmpty) {
   std::filesystem::permissions(directory, wide);
   ASSERT_TRUE(ensure_private_directory(directory).has_value());
   EXPECT_EQ(std::filesystem::status(directory).permissions(), wide);
+  std::filesystem::remove_all(directory);
+}
+
+TEST(StateDirectory, IsNobodyElses) {
+  using std::filesystem::perms;
+  const auto directory =
+      std::filesystem::temp_directory_path() / ("llorch_base_test_state_" + std::to_string(::getpid()));
+  ASSERT_TRUE(ensure_state_directory(directory).has_value());
+  ASSERT_TRUE(write_file_atomic(directory / "f", "x").has_value());
+  std::filesystem::permissions(directory, perms::owner_all | perms::group_read | perms::others_read);
+  EXPECT_TRUE(ensure_state_directory(directory).has_value());
+  std::filesystem::permissions(directory, perms::others_write, std::filesystem::perm_options::add);
+  const auto open_to_all = ensure_state_directory(directory);
+  ASSERT_FALSE(open_to_all.has_value());
+  EXPECT_EQ(open_to_all.error().code, ErrorCode::kForbidden);
+  EXPECT_NE(open_to_all.error().message.find("chmod o-w"), std::string::npos);
+  std::filesystem::permissions(directory, perms::owner_all | perms::group_exec | perms::others_exec);
+  if (::geteuid() == 0) {
+    const uid_t other = 54321, user = 54322;
+    // What `user` is told: 0 it may use it, 1 FORBIDDEN, 2 something else.
+    const auto told = [&] {
+      const pid_t child = ::fork();
+      if (child == 0) {
+        if (::setresuid(user, user, user) != 0) ::_exit(3);
+        const auto made = ensure_state_directory(directory);
+        ::_exit(made ? 0 : made.error().code == ErrorCode::kForbidden ? 1 : 2);
+      }
+      int status = 0;
+      EXPECT_EQ(::waitpid(child, &status, 0), child);
+      return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    };
+    EXPECT_EQ(told(), 0) << "root's";
+    ASSERT_EQ(::chown(directory.c_str(), other, other), 0);
+    EXPECT_EQ(told(), 1);
+    EXPECT_TRUE(ensure_state_directory(directory).has_value()) << "root, of a service user";
+    ASSERT_EQ(::chown(directory.c_str(), user, user), 0);
+    EXPECT_EQ(told(), 0);
+  }
   std::filesystem::remove_all(directory);
 }
 

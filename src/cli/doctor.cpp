@@ -15,6 +15,7 @@
 #include "base/file.h"
 #include "base/process.h"
 #include "base/shared_library.h"
+#include "base/state_directory.h"
 #include "cli/commands.h"
 #include "cli/terminal_text.h"
 #include "engine/compute/cpu/backend.h"
@@ -51,7 +52,7 @@ Check check_processor() {
 
 Check check_state(const std::filesystem::path& state_dir) {
   constexpr std::int64_t kFreeBytesMin = 64 << 20;
-  if (auto made = base::ensure_private_directory(state_dir); !made) {
+  if (auto made = base::ensure_state_directory(state_dir); !made) {
     return {"state", false, made.error().message, "choose another directory with --state-dir or LLORCH_STATE_DIR"};
   }
   struct statvfs fs {};

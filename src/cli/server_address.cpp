@@ -29,6 +29,20 @@ std::set<uid_t> trusted_users(const fs::path& state_directory) {
   return out;
 }
 
+// Whose directory it is says who listens, and gets the token. Root may ask the daemons of any user.
+base::Result<> check_owner(const fs::path& state_directory) {
+  struct stat st {};
+  const uid_t self = ::geteuid();
+  if (self == 0 || state_directory == kServiceStateDirectory || ::stat(state_directory.c_str(), &st) != 0 ||
+      st.st_uid == self || st.st_uid == 0) {
+    return {};
+  }
+  return base::fail(ErrorCode::kForbidden,
+                    fmt::format("the state directory {} is of user {}, and the token is not sent to whom it names; say "
+                                "where your orchestratord answers with: --url",
+                                state_directory.string(), st.st_uid));
+}
+
 // While orchestratord is down, its port is anybody's who takes it.
 base::Result<> check_listeners(const std::string& address, const fs::path& state_directory) {
   const auto url = net::http::parse_url(address);
@@ -55,6 +69,7 @@ base::Result<> check_listeners(const std::string& address, const fs::path& state
 }  // namespace
 
 base::Result<std::string> server_address(const AddressQuestion& question) {
+  if (question.sends_token) TRY(check_owner(question.state_directory));
   bool is_supervised = false;
   for (const stack::RunningProcess& process : stack::running_processes(question.state_directory)) {
     if (process.name == "orchestratord" && !process.bind.empty()) return "http://" + process.bind;

@@ -23,6 +23,7 @@
 #include "base/file.h"
 #include "base/process.h"
 #include "base/run_file.h"
+#include "base/state_directory.h"
 #include "cli/commands.h"
 #include "cli/engines/llama_server.h"
 #include "cli/model/tools.h"
@@ -542,7 +543,8 @@ base::Result<int> lock_state(const std::filesystem::path& state_dir) {
 
 int up(const GlobalOptions& global, const UpOptions& options) {
   const std::filesystem::path state_dir = state_directory(global);
-  for (const auto& directory : {state_dir, state_dir / "run", state_dir / "logs"}) {
+  if (auto made = base::ensure_state_directory(state_dir); !made) return report(made.error(), global.json);
+  for (const auto& directory : {state_dir / "run", state_dir / "logs"}) {
     if (auto made = base::ensure_private_directory(directory); !made) return report(made.error(), global.json);
   }
   // Held by the supervisor until it ends, by whatever way; the kernel lets go of it then.

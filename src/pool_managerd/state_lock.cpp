@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "base/run_file.h"
+#include "base/state_directory.h"
 
 namespace llorch::pool_managerd {
 
@@ -28,7 +29,7 @@ StateLock::~StateLock() {
 }
 
 base::Result<StateLock> StateLock::take(const std::filesystem::path& state_directory) {
-  TRY(base::ensure_private_directory(state_directory));
+  TRY(base::ensure_state_directory(state_directory));
   const auto directory = state_directory / "run";
   TRY(base::ensure_private_directory(directory));
   const auto file = directory / "pool-managerd.lock";

@@ -6,11 +6,12 @@ import pathlib
 import socket
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
 from said_server import SaidServer
-from stack import Stack, clean_env, llorch
+from stack import BIN, HANG_S, Stack, clean_env, llorch
 
 TOKEN = "t" * 40
 ENV = {"LLORCH_API_TOKEN": TOKEN}
@@ -101,6 +102,32 @@ with SaidServer(answers={ANSWERS!r}) as server:
         done = llorch("--set", f"orchestratord.bind={bind}", "ps", state_dir=tmp_path, env=ENV)
         server.communicate("\n")
         assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_the_state_directory_of_a_stranger_names_nobody():
+    with SaidServer(answers=ANSWERS) as server, tempfile.TemporaryDirectory(prefix="llorch-e2e-state-") as directory:
+        state = pathlib.Path(directory)
+        record(state, server.bind, os.getpid(), start_ticks(os.getpid()))
+        for place in (state, state / "run"):
+            place.chmod(0o755)
+        os.chown(state, 54321, -1)
+
+        def ps(**variables):
+            done = subprocess.run(["setpriv", "--reuid=54322", "--regid=54322", "--clear-groups", BIN / "llorch", "--state-dir", state, "ps"],
+                                  env={**clean_env("/nonexistent"), "HOME": "/nonexistent", **variables}, capture_output=True,
+                                  timeout=HANG_S, check=False)
+            if b"Permission denied" in done.stderr and b"setpriv" in done.stderr:
+                pytest.skip("another user cannot reach the programs of this build")
+            return done
+
+        done = ps(**ENV)
+        assert done.returncode == 4 and b"54321" in done.stderr and b"--url" in done.stderr, done.stderr
+        assert server.asked == []
+        os.chown(state, 54322, -1)
+        assert ps(**ENV).returncode == 0
+        os.chown(state, 0, -1)
+        assert ps(**ENV).returncode == 0
 
 
 def test_a_backup_asks_nobody_whose_record_is_stale(tmp_path):

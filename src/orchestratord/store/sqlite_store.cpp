@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/state_directory.h"
 #include "orchestratord/store/store_thread.h"
 
 namespace llorch::orchestratord::store {
@@ -35,7 +36,10 @@ base::Result<StateDirectoryLock> lock_state_directory(const std::filesystem::pat
     error.message += "; give --state-dir a directory this user may write";
     return base::fail(std::move(error));
   };
-  if (auto made = base::ensure_private_directory(directory); !made) return unavailable(std::move(made).error());
+  if (auto made = base::ensure_state_directory(directory); !made) {
+    if (made.error().code == ErrorCode::kForbidden) return base::fail(std::move(made).error());
+    return unavailable(std::move(made).error());
+  }
   const std::filesystem::path path = directory / "orchestrator.lock";
   StateDirectoryLock lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   const int fd = lock.fd();

@@ -1,0 +1,32 @@
+#include "base/state_directory.h"
+
+#include <fmt/core.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "base/file.h"
+
+namespace llorch::base {
+
+Result<> ensure_state_directory(const std::filesystem::path& path) {
+  TRY(ensure_private_directory(path));
+  struct stat st {};
+  if (::stat(path.c_str(), &st) != 0) return fail(io_error("cannot stat", path, errno));
+  if (const uid_t self = ::geteuid(); self != 0 && st.st_uid != self && st.st_uid != 0) {
+    return fail(ErrorCode::kForbidden,
+                fmt::format("the state directory {} is of user {}, who could take over what runs here; choose one of "
+                            "your own with --state-dir or LLORCH_STATE_DIR",
+                            path.string(), st.st_uid));
+  }
+  if ((st.st_mode & S_IWOTH) != 0) {
+    return fail(ErrorCode::kForbidden,
+                fmt::format("everybody may write into the state directory {}, and could take over what runs here; run: "
+                            "chmod o-w {}, or choose a directory in it with --state-dir or LLORCH_STATE_DIR",
+                            path.string(), path.string()));
+  }
+  return {};
+}
+
+}  // namespace llorch::base
