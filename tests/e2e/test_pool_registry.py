@@ -6,7 +6,8 @@ import json
 import os
 import signal
 
-from stack import Stack, request, wait_for
+from said_server import SaidServer
+from stack import Stack, llorch, request, wait_for
 
 OFTEN = {"orchestratord.heartbeat.interval_ms": "100", "pool-managerd.heartbeat_interval_ms": "100",
          "orchestratord.heartbeat.missed_threshold": "3"}
@@ -104,3 +105,15 @@ def test_a_pool_takes_its_leave():
         stack.start_pool()
         assert stack.wait_terminal(stack.submit(max_tokens=2)["job_id"])["status"] == "completed"
         assert stack.request("DELETE", "/v2/pools/pool-1", headers=node_headers(stack)).status in (200, 204)
+
+
+def test_a_pool_is_paired_anew_only_where_its_credential_can_be_kept(tmp_path):
+    """The old one ends with the new one, so that nobody is asked for one that would be lost."""
+    with SaidServer() as server:
+        (tmp_path / "a directory").mkdir()
+        for place in ("missing/credential", "a directory"):
+            done = llorch("--url", server.url, "pool", "pair", "pool-1", "--out", str(tmp_path / place), state_dir=tmp_path)
+            assert done.returncode == 1 and b"IO_ERROR" in done.stderr and server.asked == [], (done.stderr, server.asked)
+        llorch("--url", server.url, "pool", "pair", "pool-1", "--out", str(tmp_path / "credential"), state_dir=tmp_path)
+        assert [path for path, _, _ in server.asked] == ["/v2/pools/pool-1/credential"]
+        assert [entry.name for entry in tmp_path.iterdir()] == ["a directory"], "nothing was answered, and nothing is left"
