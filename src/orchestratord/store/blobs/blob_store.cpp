@@ -229,7 +229,8 @@ void BlobStore::cut(Entry& entry, const End& end) {
   entry.blob.content_bytes = end.content_bytes;
 }
 
-// Frame by frame. What was last written proves that no crash tore it. CORRUPT_FILE: no facts can be read.
+// Frame by frame. What was last written proves that no crash tore it. CORRUPT_FILE: no facts can be read. STORE_UNAVAILABLE: the
+// disk does not give all of it now, which says nothing of what is there.
 base::Result<BlobStore::Entry> BlobStore::read_entry(const std::string& id, Slot slot) {
   const Key key = TRY(keys_.read(slot));
   const File file = TRY(File::open(path_of(id), O_RDONLY));
@@ -247,6 +248,7 @@ base::Result<BlobStore::Entry> BlobStore::read_entry(const std::string& id, Slot
                       static_cast<FrameKind>(frame->kind)};
     if (piece.kind == FrameKind::kFacts) {
       const auto text = open_frame(piece);
+      if (!text && text.error().code != ErrorCode::kCorruptFile) return base::fail(text.error());
       if (!text) break;
       facts = decode_facts(*text);
     } else {
@@ -261,7 +263,9 @@ base::Result<BlobStore::Entry> BlobStore::read_entry(const std::string& id, Slot
   if (!facts) return base::fail(ErrorCode::kCorruptFile, "the blob has no facts that its key opens");
   cut(entry, whole);
   for (std::size_t i = last.pieces; i < entry.pieces.size(); ++i) {
-    if (open_frame(entry.pieces[i])) continue;
+    const auto content = open_frame(entry.pieces[i]);
+    if (content) continue;
+    if (content.error().code != ErrorCode::kCorruptFile) return base::fail(content.error());
     base::log_event(base::LogLevel::kWarn, "blobs.cut", {},
                     "The last bytes of a kept file are damaged, and are cut off.",
                     {{"bytes", entry.blob.content_bytes - last.content_bytes}});

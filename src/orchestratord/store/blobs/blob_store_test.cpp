@@ -3,12 +3,28 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
+#include <optional>
 
 #include "base/file.h"
 #include "base/testing/full_disk.h"
+
+namespace {
+std::optional<off_t> g_broken_from;  // the disk gives nothing from this offset of any file on
+}  // namespace
+
+// In the place of the C library's.
+extern "C" ssize_t pread(int fd, void* buffer, size_t bytes, off_t offset) {
+  if (g_broken_from && offset >= *g_broken_from) {
+    errno = EIO;
+    return -1;
+  }
+  return ::syscall(SYS_pread64, fd, buffer, bytes, offset);
+}
 
 namespace llorch::orchestratord::store::blobs {
 namespace {
@@ -24,9 +40,10 @@ class Blobs : public testing::Test {
 
   void reopen(std::uint64_t tenant_bytes_max = 1 << 20) {
     store_.reset();
-    store_ =
-        BlobStore::open({.directory = directory_, .tenant_bytes_max = tenant_bytes_max, .clock = &clock_}, entropy_)
-            .value();
+    store_ = try_open(tenant_bytes_max).value();
+  }
+  base::Result<std::unique_ptr<BlobStore>> try_open(std::uint64_t tenant_bytes_max = 1 << 20) {
+    return BlobStore::open({.directory = directory_, .tenant_bytes_max = tenant_bytes_max, .clock = &clock_}, entropy_);
   }
   static Facts facts(std::string tenant_id = "t1") {
     return {
@@ -267,8 +284,7 @@ TEST_F(Blobs, AFileThatCannotBeReadKeepsItsKey) {
     store_.reset();
     std::filesystem::rename(path("a"), away);
     is_link ? std::filesystem::create_symlink(away, path("a")) : void(std::filesystem::create_directory(path("a")));
-    const auto refused =
-        BlobStore::open({.directory = directory_, .tenant_bytes_max = 1 << 20, .clock = &clock_}, entropy_);
+    const auto refused = try_open();
     ASSERT_TRUE(std::filesystem::exists(path("a")));
     std::filesystem::remove(path("a"));
     std::filesystem::rename(away, path("a"));
@@ -278,6 +294,31 @@ TEST_F(Blobs, AFileThatCannotBeReadKeepsItsKey) {
     reopen();
     EXPECT_EQ(all("a"), "first");
     EXPECT_EQ(all("b"), "second");
+  }
+}
+
+// Of a file whose facts, or whose last bytes, the disk does not give now nobody knows that they are damaged.
+TEST_F(Blobs, AFileThatCannotBeReadWholeStaysWhole) {
+  Facts large = facts();
+  large.body = std::string(100 << 10, 'f');
+  const std::string content(200 << 10, 'c');
+  ASSERT_TRUE(store_->create("a", large, content));
+  ASSERT_TRUE(store_->create("b", facts(), "first"));
+  const auto bytes = static_cast<off_t>(on_disk("a").size());
+  // The first byte of the facts and of the last piece; of both the frame's head is read.
+  const off_t last_piece = bytes - static_cast<off_t>(content.size() % (64 << 10)) - 28;
+  for (const off_t from : {off_t{17}, off_t{64 << 10}, last_piece}) {
+    store_.reset();
+    g_broken_from = from;
+    const auto refused = try_open();
+    g_broken_from.reset();
+    ASSERT_FALSE(refused) << from;
+    EXPECT_EQ(refused.error().code, base::ErrorCode::kStoreUnavailable);
+    reopen();
+    ASSERT_NE(store_->find("a"), nullptr) << from;
+    EXPECT_EQ(store_->find("a")->facts.body, large.body);
+    EXPECT_EQ(all("a"), content) << from;
+    EXPECT_EQ(all("b"), "first");
   }
 }
 
