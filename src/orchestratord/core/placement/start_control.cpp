@@ -11,7 +11,10 @@ StartRound::Verdict StartRound::failed(const base::PoolId& pool, const std::stri
                                        bool other_pool) {
   failed_on_.emplace(pool, gpu_id);
   if (jobs::is_permanent_start_failure(error.code)) {
-    if (other_pool && ruled_out_.insert(pool).second) return Verdict::kRetry;
+    if (other_pool) {
+      ruled_out_.insert(pool);
+      return Verdict::kRetry;
+    }
   } else if (++failures_ < kStartsPerRound) {
     return Verdict::kRetry;
   }

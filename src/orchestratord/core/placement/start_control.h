@@ -24,8 +24,8 @@ class StartRound {
  public:
   enum class Verdict : std::uint8_t { kRetry, kGiveUp };
 
-  // `other_pool`: one that is not ruled out could run the group's jobs, too. kGiveUp: its waiting jobs are to fail with
-  // `error`; the round starts anew.
+  // `other_pool`: one that is not ruled out could run the group's jobs, too. A pool that is ruled out may fail again: a reload starts
+  // there what no job asked for. kGiveUp: its waiting jobs are to fail with `error`; the round starts anew.
   Verdict failed(const base::PoolId& pool, const std::string& gpu_id, const base::Error& error, bool other_pool);
 
   bool failed_on(const base::PoolId& pool, const std::string& gpu_id) const {

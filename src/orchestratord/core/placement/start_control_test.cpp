@@ -81,7 +81,8 @@ TEST_F(StartControlTest, ABrokenFileIsTriedInEachPoolOnce) {
   EXPECT_FALSE(round.is_ruled_out(pool));
   rule_out(0);
   EXPECT_TRUE(control.backing_off(0)) << "jobs that are taken back ask the same pool again";
-  EXPECT_EQ(round.failed(pool, "0", error, true), Verdict::kGiveUp) << "not a second time";
+  EXPECT_EQ(round.failed(pool, "0", error, true), Verdict::kRetry) << "what a reload starts there ends nobody's round";
+  EXPECT_EQ(round.failed(pool, "0", error, false), Verdict::kGiveUp);
 }
 
 TEST_F(StartControlTest, APostponedStartCountsNoFailure) {

@@ -153,6 +153,30 @@ TEST_F(OnePoolHasTheFile, ADamagedCopyIsOnePools) {
   EXPECT_EQ(asked().first, "pool-2");
 }
 
+// A reload tries a damaged copy twice. Jobs for the same model wait for the pool that loads it.
+TEST_F(OnePoolHasTheFile, AReloadOfADamagedCopyIsNotTheirFailure) {
+  d.submit("j1");
+  refuse(asked().second);
+  const auto [pool, worker] = asked();
+  ASSERT_EQ(pool, "pool-2");
+  d.send(ReloadPool{RequestId{1}, base::PoolId("pool-1"), Driver::spec("x", {}).model, 30'000});
+  int tries = 0;
+  for (int i = 0; i < 10 && tries < 2; ++i) {
+    if (!d.none<StartWorker>()) {
+      ASSERT_EQ(asked().first, "pool-1");
+      ++tries;
+      refuse(asked().second, ErrorCode::kCorruptFile);
+      EXPECT_TRUE(d.none<Finish>()) << d.dump();
+    } else {
+      d.after_ms(1'000);
+    }
+    if (d.none<StartWorker>()) d.see(d.pool_state("pool-1", 1, 16 * kGb));
+  }
+  EXPECT_EQ(tries, 2);
+  d.send(WorkerReady{{.pool_id = "pool-2", .worker = Driver::worker(worker)}});
+  EXPECT_EQ(d.only<Execute>().job_id, base::JobId("j1"));
+}
+
 TEST_F(OnePoolHasTheFile, AModelThatNoPoolHasIsRefusedAtOnce) {
   d.submit("j1");
   refuse(asked().second);
