@@ -211,10 +211,15 @@ void DesiredStates::let_go(const base::PoolId& id, PoolControl& control) {
   pool_deregistered(id, control);
 }
 
-// What an operator asked of a pool is not for another one to take back: only its address is gone.
+// What an operator asked of a pool is not for another one to take back: only its address is gone. A reload that is over asks nothing,
+// and the workers of a purge went with the pool.
 void DesiredStates::pool_replaced(const base::PoolId& id) {
   const PoolControl* control = find(id);
-  const bool is_kept = control && !control->left && !control->leaving && (control->desired.any() || control->busy());
+  const auto asks = [](const wire::PoolDesiredState& desired) {
+    return desired.draining || desired.unreadable ||
+           (desired.reload && desired.reload->state == PoolOperationState::kRunning);
+  };
+  const bool is_kept = control && !control->left && !control->leaving && (asks(control->desired) || control->busy());
   if (!is_kept) return pool_deregistered(id, controls_[id]);
   emit(RememberPool{id, ""});
   log(base::LogLevel::kWarn, "pool.replaced", "Another pool has the address of a pool that is out of reach.",

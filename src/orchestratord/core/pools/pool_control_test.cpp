@@ -201,6 +201,26 @@ TEST(Drain, OutlivesThatAnotherPoolNamesItsAddress) {
   }
 }
 
+// A reload that is over, and a purge, ask nothing of it any more.
+TEST(Reload, ThatIsOverKeepsNoPoolWhoseAddressIsTaken) {
+  for (const bool over : {true, false}) {
+    Operated d;
+    d.add_worker();
+    if (over) d.purge();
+    if (over) d.gone("w1");
+    d.reload("b");
+    if (!over) d.gone("w1");
+    const auto start = d.only<StartWorker>();
+    if (over) d.send(WorkerReady{{"pool-1", Driver::worker(start.request.worker_id, "b")}});
+    ASSERT_EQ(d.health().operation->state, over ? PoolOperationState::kDone : PoolOperationState::kRunning);
+    d.send(PoolUnreachable{"http://pool-1"});
+    auto other = d.pool_state("pool-2");
+    other.endpoint = "http://pool-1";
+    d.see(other);
+    EXPECT_EQ(d.all<ForgetPool>().size(), over ? 1u : 0u) << d.dump();
+  }
+}
+
 // A start whose answer was lost may have reached the pool: it is not empty before it was heard of again, and one that comes
 // even later leaves as well.
 TEST(Drain, IsNotOverWhileAStartIsOnItsWay) {
