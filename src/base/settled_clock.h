@@ -8,6 +8,9 @@
 
 namespace llorch::base {
 
+// How long the machine has slept since it started. The monotonic clock stands meanwhile.
+std::int64_t asleep_ms();
+
 // Goes as fast as the monotonic clock. Where the wall clock leaves it behind by more than kJumpMs, it follows once the wall clock
 // has gone on for kSettleMs without another jump; it is never ahead of the wall clock. Belongs to one thread.
 class SettledClock {

@@ -92,9 +92,9 @@ base::Result<> BatchRunner::create(const BatchForm& form, const std::string& id,
                                   .expires_unix_ms = expires_ms,
                                   .body = json::serialize(facts)}));
   if (!expires_ms) {
-    const base::Time now = context_.clock->now();
-    const std::int64_t left_ms = number_of(facts, "expires_at") * 1000 - now.unix_ms;
-    unfinished().emplace(id, Unfinished{caller->account, form.blobs_of(id, facts).input, now.mono_ms + left_ms});
+    const std::int64_t left_ms = number_of(facts, "expires_at") * 1000 - now_ms;
+    const std::int64_t due_ms = context_.blobs->elapsed_ms() + left_ms;
+    unfinished().emplace(id, Unfinished{caller->account, form.blobs_of(id, facts).input, due_ms});
   }
   // Whoever made it answers its client first.
   context_.files->post([this, tenant_id = caller->account] { schedule(tenant_id); });
@@ -286,8 +286,8 @@ base::Result<std::optional<BatchRunner::Request>> BatchRunner::next_request(cons
 
 bool BatchRunner::is_too_late(const Active& batch) const {
   const auto found = unfinished().find(batch.id);
-  if (found != unfinished().end() && found->second.due_mono_ms) {
-    return context_.clock->now().mono_ms >= *found->second.due_mono_ms;
+  if (found != unfinished().end() && found->second.due_elapsed_ms) {
+    return context_.blobs->elapsed_ms() >= *found->second.due_elapsed_ms;
   }
   return context_.blobs->unix_ms() / 1000 >= number_of(batch.facts, "expires_at");
 }

@@ -76,8 +76,8 @@ class BatchRunner {
   struct Unfinished {
     std::string account;
     std::string input;  // a blob
-    std::optional<std::int64_t>
-        due_mono_ms{};  // of one that this process made; else its facts and the settled clock say when
+    // By BlobStore::elapsed_ms(), of one that this process made; else its facts and the settled clock say when.
+    std::optional<std::int64_t> due_elapsed_ms{};
   };
 
   // By their ids.

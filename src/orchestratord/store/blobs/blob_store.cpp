@@ -300,10 +300,11 @@ void BlobStore::add_content(Entry& entry, const Key& key, std::string_view conte
   }
 }
 
-std::optional<std::int64_t> BlobStore::due_mono_ms(const Facts& facts) const {
+std::int64_t BlobStore::elapsed_ms() const { return options_.clock->now().mono_ms + options_.asleep_ms(); }
+
+std::optional<std::int64_t> BlobStore::due_elapsed_ms(const Facts& facts) const {
   if (!facts.expires_unix_ms) return std::nullopt;
-  const base::Time now = options_.clock->now();
-  return now.mono_ms + std::max<std::int64_t>(0, *facts.expires_unix_ms - now.unix_ms);
+  return elapsed_ms() + std::max<std::int64_t>(0, *facts.expires_unix_ms - options_.clock->now().unix_ms);
 }
 
 base::Result<std::pair<BlobStore::Entry, std::string>> BlobStore::compose(const std::string& id, Facts facts,
@@ -311,7 +312,7 @@ base::Result<std::pair<BlobStore::Entry, std::string>> BlobStore::compose(const 
   const std::string text = TRY(encode(facts));
   const auto [slot, key] = TRY(keys_.create());
   Entry entry{.blob = {.id = id, .facts = std::move(facts)}, .slot = slot, .file_bytes = kHeaderBytes};
-  entry.due_mono_ms = due_mono_ms(entry.blob.facts);
+  entry.due_elapsed_ms = due_elapsed_ms(entry.blob.facts);
   std::string bytes(kMagic);
   append_u32(bytes, index(slot));
   add_frame(entry, key, FrameKind::kFacts, text, bytes);
@@ -337,7 +338,8 @@ base::Result<bool> BlobStore::replace(const std::string& id, Facts facts, std::s
   Entry* entry = entry_of(id);
   if (entry == nullptr) return not_found(id);
   auto [fresh, bytes] = TRY(compose(id, std::move(facts), content));
-  if (fresh.blob.facts.expires_unix_ms == entry->blob.facts.expires_unix_ms) fresh.due_mono_ms = entry->due_mono_ms;
+  if (fresh.blob.facts.expires_unix_ms == entry->blob.facts.expires_unix_ms)
+    fresh.due_elapsed_ms = entry->due_elapsed_ms;
   auto written = as_unavailable(base::write_file_atomic(path_of(id), bytes));
   if (!written) {
     const auto on_disk = slot_of(path_of(id));
@@ -379,7 +381,7 @@ base::Result<> BlobStore::set_facts(const std::string& id, Facts facts) {
   std::string out;
   add_frame(*entry, key, FrameKind::kFacts, text, out);
   TRY(extend(*entry, end, out));
-  if (facts.expires_unix_ms != entry->blob.facts.expires_unix_ms) entry->due_mono_ms = due_mono_ms(facts);
+  if (facts.expires_unix_ms != entry->blob.facts.expires_unix_ms) entry->due_elapsed_ms = due_elapsed_ms(facts);
   entry->blob.facts = std::move(facts);
   return {};
 }
@@ -476,13 +478,13 @@ base::Result<> BlobStore::check_room(const std::string& tenant_id, std::uint64_t
 }
 
 std::size_t BlobStore::expire(const std::function<bool(const Blob&)>& in_use) {
-  const std::int64_t now_mono_ms = options_.clock->now().mono_ms;
+  const std::int64_t now_elapsed_ms = elapsed_ms();
   const std::int64_t now_unix_ms = unix_ms();
   if (keys_.erasure_pending()) (void)keys_.sync();
   std::vector<std::string> expired;
   for (const auto& [id, entry] : entries_) {
     const auto& at = entry.blob.facts.expires_unix_ms;
-    const bool over = entry.due_mono_ms ? *entry.due_mono_ms <= now_mono_ms : at && *at <= now_unix_ms;
+    const bool over = entry.due_elapsed_ms ? *entry.due_elapsed_ms <= now_elapsed_ms : at && *at <= now_unix_ms;
     if (entry.erased || (over && !(in_use && in_use(entry.blob)))) expired.push_back(id);
   }
   return static_cast<std::size_t>(

@@ -49,6 +49,7 @@ class BlobStore {
     std::filesystem::path directory;  // made if it is missing
     std::uint64_t tenant_bytes_max = 1ULL << 30;
     const base::Clock* clock = nullptr;  // REQUIRES not null; outlives the store
+    std::function<std::int64_t()> asleep_ms = base::asleep_ms;
   };
   // Reads what is there: whatever cannot be a blob any more (no key, no facts) is erased. Where a file cannot be read, nothing is.
   // REQUIRES: `entropy` outlives the store. Only one store has the directory at a time.
@@ -87,10 +88,12 @@ class BlobStore {
   // Whether the tenant may begin a blob of this many bytes; each counts as 4 KiB at least. Errors: QUOTA_EXCEEDED.
   base::Result<> check_room(const std::string& tenant_id, std::uint64_t bytes) const;
   // Erases what expired, but nothing that `in_use` names; what could not be erased is tried again by the next call.
-  // Returns how many are gone. What was given its end by this process ends by the monotonic clock, the rest by unix_ms().
+  // Returns how many are gone. What was given its end by this process ends by elapsed_ms(), the rest by unix_ms().
   std::size_t expire(const std::function<bool(const Blob&)>& in_use = {});
   // The time by which what an earlier process kept expires: no jump of the wall clock ends it.
   std::int64_t unix_ms() { return settled_->unix_ms(); }
+  // Monotonic, and goes on while the machine sleeps.
+  std::int64_t elapsed_ms() const;
 
  private:
   enum class FrameKind : std::uint8_t {
@@ -111,7 +114,7 @@ class BlobStore {
     std::uint64_t file_bytes = 0;
     std::uint64_t frames = 0;
     std::vector<Piece> pieces{};
-    std::optional<std::int64_t> due_mono_ms{};  // when it expires, if this process said when
+    std::optional<std::int64_t> due_elapsed_ms{};  // when it expires, if this process said when
     bool erased = false;  // its file is removed and its key is overwritten, as soon as the disk does it
   };
 
@@ -138,7 +141,7 @@ class BlobStore {
   // Errors: the slot's key may still be on the disk.
   base::Result<> make_erasure_durable(payload::Slot slot);
   Entry* entry_of(const std::string& id);
-  std::optional<std::int64_t> due_mono_ms(const Facts& facts) const;
+  std::optional<std::int64_t> due_elapsed_ms(const Facts& facts) const;
 
   Options options_;
   payload::PayloadKeys keys_;

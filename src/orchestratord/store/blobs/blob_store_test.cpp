@@ -43,7 +43,11 @@ class Blobs : public testing::Test {
     store_ = try_open(tenant_bytes_max).value();
   }
   base::Result<std::unique_ptr<BlobStore>> try_open(std::uint64_t tenant_bytes_max = 1 << 20) {
-    return BlobStore::open({.directory = directory_, .tenant_bytes_max = tenant_bytes_max, .clock = &clock_}, entropy_);
+    return BlobStore::open({.directory = directory_,
+                            .tenant_bytes_max = tenant_bytes_max,
+                            .clock = &clock_,
+                            .asleep_ms = [this] { return asleep_ms_; }},
+                           entropy_);
   }
   static Facts facts(std::string tenant_id = "t1") {
     return {
@@ -55,6 +59,7 @@ class Blobs : public testing::Test {
 
   base::SystemEntropy entropy_;
   base::ManualClock clock_;
+  std::int64_t asleep_ms_ = 0;
   std::filesystem::path directory_;
   std::unique_ptr<BlobStore> store_;
 };
@@ -450,6 +455,25 @@ TEST_F(Blobs, ExpireAndListByWhoseTheyAre) {
   clock_.advance_ms(1000);
   EXPECT_EQ(store_->expire(), 1U);
   EXPECT_EQ(ids(store_->list("file")), "f3 ");
+}
+
+// The monotonic clock stands while the machine sleeps. A month is one all the same.
+TEST_F(Blobs, TheyExpireWhileTheMachineSleeps) {
+  constexpr std::int64_t kHourMs = 3'600'000, kMonthMs = 30 * 24 * kHourMs;
+  const auto create = [&](const std::string& id, std::int64_t keep_ms) {
+    Facts mine = facts();
+    mine.created_unix_ms = clock_.now().unix_ms;
+    mine.expires_unix_ms = clock_.now().unix_ms + keep_ms;
+    ASSERT_TRUE(store_->create(id, mine));
+  };
+  create("month", kMonthMs);
+  create("longer", 2 * kMonthMs);
+  clock_.advance_ms(kHourMs);
+  asleep_ms_ += kMonthMs;
+  clock_.set({clock_.now().mono_ms, clock_.now().unix_ms + kMonthMs});
+  EXPECT_EQ(store_->expire(), 1U);
+  EXPECT_EQ(store_->find("month"), nullptr);
+  EXPECT_NE(store_->find("longer"), nullptr);
 }
 
 // A clock that is set forward, or that is wrong at a start, ends nothing that was to stay.
