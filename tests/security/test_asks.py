@@ -21,6 +21,15 @@ ASKS = [("/v2/tasks/preview", TASK), ("/tokenize", {"model": "demo", "content": 
         ("/v1/tasks/preview", {**TASK, "task_id": "8b6f0a3e-6d57-4f0a-9f63-0b8f5d6c2a11", "session_id": "s", "workload": "completion",
                                "engine": "llama-orch", "ctx": 256, "priority": "batch", "deadline_ms": 60000}),
         ("/api/show", {"model": "demo"}), ("/props?model=demo", None)]
+NO_GRAMMAR = {"grammar": "root ::= ("}
+# Submissions that become no job, wherever they are refused. As many of each group as a burst has.
+REFUSED = [("/v2/tasks", {**TASK, **NO_GRAMMAR}), ("/v1/chat/completions", {**CHAT, **NO_GRAMMAR}), ("/v1/completions", {**TASK, **NO_GRAMMAR}),
+           ("/completion", {"model": "demo", "prompt": "Once", **NO_GRAMMAR}),
+           ("/v1/responses", {"model": "demo", "input": [{"type": "item_reference", "id": "msg_" + "f" * 36}]}),
+           ("/v1/responses", {"model": "demo", "input": "Once", "previous_response_id": "resp_" + "f" * 36}),
+           ("/v1/messages", {**CHAT, "max_tokens": 0}), ("/v1/embeddings", {"model": "demo", "input": ["Once"]}),
+           ("/api/chat", {**CHAT, "options": {"temperature": -1}}), ("/api/embed", {"model": "demo", "input": "Once"}),
+           ("/rerank", {"model": "demo", "query": "Once", "documents": ["a"]}), ("/infill", {"model": "nobody", "input_prefix": "a", "input_suffix": "b"})]
 # What a tenant may read and end at any rate: it waits for no thread that others need.
 UNCOUNTED = {("GET", path) for path in (
     "/v2/tasks", "/v2/tasks/{id}", "/v2/tasks/{id}/events", "/v1/tasks/{id}/stream", "/v2/sessions", "/v2/sessions/{id}", "/v1/sessions/{id}",
@@ -125,6 +134,41 @@ def test_asks_are_no_tokens_of_the_daily_budget(stack):
         assert ask(stack, ALICE, "/v2/tasks/preview", {**TASK, "max_tokens": 40}).json["feasible"] is True
     done = ask(stack, ALICE, "/v2/tasks?wait=true", {**TASK, "max_tokens": 40})
     assert done.status == 200 and json.loads(done.body)["tokens_out"] == 40, done.body
+
+
+# ORCH-3006: what it costs to refuse a submission is spent before the core sees a job.
+@pytest.mark.parametrize("kind", range(len(REFUSED) // BURST))
+def test_a_submission_that_is_refused_is_a_request_of_the_rate(stack, kind):
+    kinds = REFUSED[kind * BURST:][:BURST]
+    for path, body in kinds:
+        answer = ask(stack, ALICE, path, body)
+        assert answer.status in (400, 404), (path, answer.body)
+    # As above: one more, for the core publishes after it has answered.
+    assert ask(stack, ALICE, *kinds[0]).status == 429
+    for path, body in kinds:
+        over = ask(stack, ALICE, path, body)
+        assert over.status == 429 and int(over.headers["retry-after"]) > 1, (path, over.body)
+        status, retry_after, told = refused_on_the_head(stack, path, "POST")
+        assert status == 429 and retry_after and b"requests_per_second" in told, (path, told)
+
+
+def test_refused_submissions_that_come_at_once_are_counted_one_by_one(stack):
+    with concurrent.futures.ThreadPoolExecutor(24) as pool:
+        answers = list(pool.map(lambda n: ask(stack, ALICE, *REFUSED[n % 2]).status, range(96)))
+    assert answers.count(400) == BURST and answers.count(429) == 96 - BURST, answers
+
+
+# However it ends, and however often it is sent: once each.
+def test_a_submission_is_one_request(stack):
+    named = {**TASK, "max_tokens": 1, "task_id": "once"}
+    kept = {**TASK, "max_tokens": 1, "result": {"keep_ms": 60_000}}
+    choices = {"model": "demo", "prompt": "Once", "max_tokens": 1, "n": 2}  # two jobs, two requests
+    sent = [("/v2/tasks?wait=true", named), ("/v2/tasks?wait=true", named), ("/v2/tasks?wait=true", kept), ("/v1/completions", choices), REFUSED[0]]
+    for path, body in sent:
+        answer = ask(stack, ALICE, path, body)
+        assert answer.status == (400 if (path, body) == REFUSED[0] else 200), (path, answer.body)
+    over = ask(stack, ALICE, "/v2/tasks", named)
+    assert over.status == 429 and over.json["error"]["policy_label"] == "throttle.requests_per_second"
 
 
 # A body that is none costs its place in the rate as well, and nothing of it is told or kept.

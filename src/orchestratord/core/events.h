@@ -27,6 +27,7 @@ using jobs::RequestId;
 struct Submit {
   RequestId request;
   jobs::JobSpec job;
+  bool counted = false;  // CountArrival has taken its request
 };
 // A client's cancel (with `request`; answered by exactly one AnswerCancel), or the shell's own decision, e.g. that all
 // stream clients are gone and the job asked for on_disconnect: cancel (without). Idempotent.
@@ -56,7 +57,7 @@ struct QueryPreview {
   RequestId request;
   jobs::JobSpec job;
 };
-// Work arrives that becomes no job: a preview, a count of tokens. It counts as a request, unless AnswerArrival refuses it.
+// Work arrives, whether or not it becomes a job. It counts as a request, unless AnswerArrival refuses it.
 struct CountArrival {
   RequestId request;
   std::string tenant_id;

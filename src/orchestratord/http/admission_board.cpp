@@ -19,7 +19,7 @@ std::optional<base::Error> AdmissionBoard::refusal(const Newcomer& newcomer, bas
   if (const auto it = standings_.find(newcomer.account); it != standings_.end()) {
     const auto& [throttle, quota] = it->second;
     if (throttle) {
-      if (auto error = throttle->refusal(newcomer.tokens.at_least, now.mono_ms)) return error;
+      if (auto error = throttle->refusal(newcomer.tokens.at_least, now.mono_ms, newcomer.counted)) return error;
     }
     if (quota) {
       if (auto error = quota->refusal(newcomer.tokens, now.unix_ms)) return error;

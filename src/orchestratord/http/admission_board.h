@@ -26,6 +26,7 @@ class AdmissionBoard {
     // Bounds of what it asks for. Before its body is read: at least a prompt of one token and an answer of one.
     core::sessions::QuotaTable::Standing::Tokens tokens{.at_least = 2, .at_most = 2};
     wire::Priority priority = wire::Priority::kInteractive;
+    bool counted = false;  // as a request of the throttle
   };
   // The error that the core would give: QUOTA_EXCEEDED, BUDGET_EXCEEDED or QUEUE_FULL, looked for in its order.
   std::optional<base::Error> refusal(const Newcomer& newcomer, base::Time now) const;

@@ -87,15 +87,18 @@ net::HeadCheck Api::may_submit() {
   return [this](const net::http::Principal& caller) { return submitter_.check(caller); };
 }
 
-net::Handler Api::counted(net::Handler then) {
-  return [this, then = std::move(then)](net::Request request, net::ExchangePtr exchange) {
+net::Handler Api::counted(net::Handler then, Arrival what) {
+  return [this, what, then = std::move(then)](net::Request request, net::ExchangePtr exchange) {
     core::CountArrival arrival{.request = {}, .tenant_id = request.peer.principal.account};
-    context_.core->ask<core::AnswerArrival>(
-        std::move(arrival),
-        [this, then, request = std::move(request), exchange = std::move(exchange)](core::AnswerArrival answer) mutable {
-          if (answer.refusal) return refuse(context_, exchange, *std::move(answer.refusal));
-          then(std::move(request), std::move(exchange));
-        });
+    context_.core->ask<core::AnswerArrival>(std::move(arrival),
+                                            [this, what, then, request = std::move(request),
+                                             exchange = std::move(exchange)](core::AnswerArrival answer) mutable {
+                                              if (answer.refusal && what == Arrival::kSubmission)
+                                                submitter_.count_refusal(*answer.refusal);
+                                              if (answer.refusal)
+                                                return refuse(context_, exchange, *std::move(answer.refusal));
+                                              then(std::move(request), std::move(exchange));
+                                            });
   };
 }
 
@@ -103,6 +106,12 @@ template <class Part>
 net::Handler Api::on_request_executor_counted(Part& part,
                                               void (Part::*method)(const net::Request&, const net::ExchangePtr&)) {
   return counted(on_request_executor(part, method));
+}
+
+template <class Part>
+net::Handler Api::on_request_executor_submitted(Part& part,
+                                                void (Part::*method)(const net::Request&, const net::ExchangePtr&)) {
+  return counted(on_request_executor(part, method), Arrival::kSubmission);
 }
 
 template <class Part>
@@ -121,7 +130,7 @@ net::HeadCheck Api::may_ask() {
 
 std::vector<Api::Route> Api::routes() {
   return {
-      {"POST", "/v2/tasks", Scope::kTenant, on_request_executor(tasks_, &tasks::Tasks::submit), may_submit()},
+      {"POST", "/v2/tasks", Scope::kTenant, on_request_executor_submitted(tasks_, &tasks::Tasks::submit), may_submit()},
       {"POST", "/v2/tasks/preview", Scope::kTenant, on_request_executor_counted(tasks_, &tasks::Tasks::preview),
        may_ask()},
       {"GET", "/v2/tasks", Scope::kTenant, counted(handler(tasks_, &tasks::Tasks::list)), may_ask()},
@@ -185,7 +194,8 @@ Api::Gateway Api::anthropic() {
                  .always_sends_token = true,
                  .takes_api_key = true}},
       .routes = {
-          {"POST", "/v1/messages", Scope::kTenant, on_request_executor(anthropic_, &Gateway::messages), may_submit()},
+          {"POST", "/v1/messages", Scope::kTenant, on_request_executor_submitted(anthropic_, &Gateway::messages),
+           may_submit()},
           {"POST", "/v1/messages/count_tokens", Scope::kTenant,
            on_request_executor_counted(anthropic_, &Gateway::count_tokens), may_ask()},
           {"POST", "/v1/messages/batches", Scope::kTenant, on_files_counted(batches, &MessageBatches::create),
@@ -209,7 +219,7 @@ Api::Gateway Api::router_v1() {
     out.paths.push_back({.prefix = prefix, .write_error = v1::error_response});
   }
   out.routes = {
-      {"POST", "/v1/tasks", Scope::kTenant, on_request_executor(v1_, &v1::Gateway::submit), may_submit()},
+      {"POST", "/v1/tasks", Scope::kTenant, on_request_executor_submitted(v1_, &v1::Gateway::submit), may_submit()},
       {"POST", "/v1/tasks/preview", Scope::kTenant, on_request_executor_counted(v1_, &v1::Gateway::preview), may_ask()},
       {"GET", "/v1/tasks/{id}/stream", Scope::kTenant, handler(v1_, &v1::Gateway::stream)},
       {"POST", "/v1/tasks/{id}/cancel", Scope::kTenant, handler(v1_, &v1::Gateway::cancel)},
@@ -270,18 +280,22 @@ Api::Gateway Api::llamacpp() {
        may_ask()},
       {"GET", "/props", Scope::kTenant, on_request_executor_counted(llamacpp_, &Gateway::props), may_ask()},
       {"GET", "/slots", Scope::kTenant, handler(llamacpp_, &Gateway::slots)},
-      {"POST", "/completion", Scope::kTenant, on_request_executor(llamacpp_, &Gateway::completion), may_submit()},
-      {"POST", "/completions", Scope::kTenant, on_request_executor(llamacpp_, &Gateway::completion), may_submit()},
-      {"POST", "/infill", Scope::kTenant, on_request_executor(llamacpp_, &Gateway::infill), may_submit()},
-      {"POST", "/embedding", Scope::kTenant, on_request_executor(llamacpp_, &Gateway::embedding), may_submit()},
-      {"POST", "/embeddings", Scope::kTenant, on_request_executor(llamacpp_, &Gateway::embedding), may_submit()},
+      {"POST", "/completion", Scope::kTenant, on_request_executor_submitted(llamacpp_, &Gateway::completion),
+       may_submit()},
+      {"POST", "/completions", Scope::kTenant, on_request_executor_submitted(llamacpp_, &Gateway::completion),
+       may_submit()},
+      {"POST", "/infill", Scope::kTenant, on_request_executor_submitted(llamacpp_, &Gateway::infill), may_submit()},
+      {"POST", "/embedding", Scope::kTenant, on_request_executor_submitted(llamacpp_, &Gateway::embedding),
+       may_submit()},
+      {"POST", "/embeddings", Scope::kTenant, on_request_executor_submitted(llamacpp_, &Gateway::embedding),
+       may_submit()},
       {"GET", "/v1/health", Scope::kPublic, handler(meta_, &Meta::health)},
   };
   for (const char* path : {"/rerank", "/reranking", "/v1/rerank", "/v1/reranking"}) {
     const bool is_openai = std::string_view(path).starts_with("/v1/");  // whose clients bring a token always
     out.paths.push_back({.prefix = path, .write_error = llamacpp::error_response, .always_sends_token = is_openai});
     out.routes.push_back(
-        {"POST", path, Scope::kTenant, on_request_executor(llamacpp_, &Gateway::rerank), may_submit()});
+        {"POST", path, Scope::kTenant, on_request_executor_submitted(llamacpp_, &Gateway::rerank), may_submit()});
   }
   return out;
 }
@@ -291,10 +305,12 @@ Api::Gateway Api::ollama() {
   return {
       .paths = {{.prefix = "/api/", .write_error = ollama::error_response}},
       .routes = {
-          {"POST", "/api/chat", Scope::kTenant, on_request_executor(ollama_, &Gateway::chat), may_submit()},
-          {"POST", "/api/generate", Scope::kTenant, on_request_executor(ollama_, &Gateway::generate), may_submit()},
-          {"POST", "/api/embed", Scope::kTenant, on_request_executor(ollama_, &Gateway::embed), may_submit()},
-          {"POST", "/api/embeddings", Scope::kTenant, on_request_executor(ollama_, &Gateway::embeddings), may_submit()},
+          {"POST", "/api/chat", Scope::kTenant, on_request_executor_submitted(ollama_, &Gateway::chat), may_submit()},
+          {"POST", "/api/generate", Scope::kTenant, on_request_executor_submitted(ollama_, &Gateway::generate),
+           may_submit()},
+          {"POST", "/api/embed", Scope::kTenant, on_request_executor_submitted(ollama_, &Gateway::embed), may_submit()},
+          {"POST", "/api/embeddings", Scope::kTenant, on_request_executor_submitted(ollama_, &Gateway::embeddings),
+           may_submit()},
           {"POST", "/api/pull", Scope::kOperator, on_request_executor(ollama_, &Gateway::pull)},
           {"POST", "/api/copy", Scope::kOperator, on_request_executor(ollama_, &Gateway::copy)},
           {"DELETE", "/api/delete", Scope::kOperator, on_request_executor(ollama_, &Gateway::remove)},
@@ -307,21 +323,23 @@ Api::Gateway Api::ollama() {
 
 Api::Gateway Api::openai() {
   using openai::Gateway;
-  Api::Gateway out{
-      .paths = {{.prefix = "/v1/files",
-                 .write_error = openai::error_response,
-                 .always_sends_token = true,
-                 .takes_forms = true},
-                {.prefix = "/v1/", .write_error = openai::error_response, .always_sends_token = true}},
-      .routes = {
-          {"POST", "/v1/chat/completions", Scope::kTenant, on_request_executor(openai_, &Gateway::create),
-           may_submit()},
-          {"POST", "/v1/completions", Scope::kTenant, on_request_executor(openai_, &Gateway::create), may_submit()},
-          {"POST", "/v1/responses", Scope::kTenant, on_request_executor(openai_, &Gateway::create), may_submit()},
-          {"POST", "/v1/responses/input_tokens", Scope::kTenant,
-           on_request_executor_counted(openai_, &Gateway::count_input_tokens), may_ask()},
-          {"POST", "/v1/embeddings", Scope::kTenant, on_request_executor(openai_, &Gateway::create), may_submit()},
-      }};
+  Api::Gateway out{.paths = {{.prefix = "/v1/files",
+                              .write_error = openai::error_response,
+                              .always_sends_token = true,
+                              .takes_forms = true},
+                             {.prefix = "/v1/", .write_error = openai::error_response, .always_sends_token = true}},
+                   .routes = {
+                       {"POST", "/v1/chat/completions", Scope::kTenant,
+                        on_request_executor_submitted(openai_, &Gateway::create), may_submit()},
+                       {"POST", "/v1/completions", Scope::kTenant,
+                        on_request_executor_submitted(openai_, &Gateway::create), may_submit()},
+                       {"POST", "/v1/responses", Scope::kTenant,
+                        on_request_executor_submitted(openai_, &Gateway::create), may_submit()},
+                       {"POST", "/v1/responses/input_tokens", Scope::kTenant,
+                        on_request_executor_counted(openai_, &Gateway::count_input_tokens), may_ask()},
+                       {"POST", "/v1/embeddings", Scope::kTenant,
+                        on_request_executor_submitted(openai_, &Gateway::create), may_submit()},
+                   }};
   for (Route& route : kept_routes()) out.routes.push_back(std::move(route));
   return out;
 }

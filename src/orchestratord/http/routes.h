@@ -1,6 +1,7 @@
 #pragma once
 // What orchestratord serves: /v2 as contracts/openapi/orchestratord.yaml describes it, and the gateways, each with a file of
 // its own there.
+#include <cstdint>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -80,11 +81,15 @@ class Api {
   template <class Part>
   net::Handler on_files(Part& part, void (Part::*method)(const net::Request&, const net::ExchangePtr&));
   net::HeadCheck may_submit();
-  // For work that becomes no job: the throttle of submissions counts it, and what it refuses reaches neither of the two threads.
-  net::Handler counted(net::Handler then);
+  // The throttle counts what arrives, whatever becomes of it; what it refuses reaches neither of the two threads.
+  enum class Arrival : std::uint8_t { kAsk, kSubmission };
+  net::Handler counted(net::Handler then, Arrival what = Arrival::kAsk);
   template <class Part>
   net::Handler on_request_executor_counted(Part& part,
                                            void (Part::*method)(const net::Request&, const net::ExchangePtr&));
+  template <class Part>
+  net::Handler on_request_executor_submitted(Part& part,
+                                             void (Part::*method)(const net::Request&, const net::ExchangePtr&));
   template <class Part>
   net::Handler on_files_counted(Part& part, void (Part::*method)(const net::Request&, const net::ExchangePtr&));
   net::HeadCheck may_ask();

@@ -177,7 +177,7 @@ std::optional<Error> Admissions::shed_error(GroupIndex group, wire::Priority pri
 // Everything that can be refused before a place in the queue is taken.
 std::optional<Error> Admissions::refusal(const Submit& e, ModelIndex model_index) {
   if (env_.draining()) return stopping_error();
-  if (auto error = ledger_.arrives(e.job)) return error;
+  if (auto error = ledger_.arrives(e)) return error;
   return lasting_refusal(e.job, model_index);
 }
 

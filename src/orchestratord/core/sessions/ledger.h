@@ -28,7 +28,7 @@ class Ledger : Owner {
   void publish_standing(const std::string& tenant_id) const;
 
   // A submission arrives, whatever becomes of it; and why it may not be enqueued.
-  std::optional<base::Error> arrives(const jobs::JobSpec& spec);
+  std::optional<base::Error> arrives(const Submit& e);
   std::optional<base::Error> refusal(const jobs::JobSpec& spec) const;
   // REQUIRES: neither refuses it.
   void reserve(Job& job);

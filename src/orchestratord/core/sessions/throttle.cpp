@@ -74,11 +74,11 @@ Throttle::Standing& Throttle::standing_at(const std::string& name, std::int64_t 
   return tenant;
 }
 
-std::optional<base::Error> Throttle::Standing::refusal(std::int64_t tokens, std::int64_t now_ms) const {
+std::optional<base::Error> Throttle::Standing::refusal(std::int64_t tokens, std::int64_t now_ms, bool counted) const {
   Bucket by_request = requests_, by_token = tokens_;
   fill(by_request, rates_.requests, now_ms);
   fill(by_token, rates_.tokens, now_ms);
-  if (const std::int64_t wait = wait_ms(by_request, rates_.requests, 1)) {
+  if (const std::int64_t wait = counted ? 0 : wait_ms(by_request, rates_.requests, 1)) {
     return too_fast("requests", "requests_per_second", wait);
   }
   if (const std::int64_t wait = wait_ms(by_token, rates_.tokens, tokens)) {
@@ -95,10 +95,11 @@ std::optional<Throttle::Standing> Throttle::standing(const std::string& name) co
   return it->second;
 }
 
-std::optional<base::Error> Throttle::arrives(const std::string& name, std::int64_t tokens, std::int64_t now_ms) {
+std::optional<base::Error> Throttle::arrives(const std::string& name, std::int64_t tokens, std::int64_t now_ms,
+                                             bool counted) {
   Standing& tenant = standing_at(name, now_ms);
-  if (auto error = tenant.refusal(tokens, now_ms)) return error;
-  if (tenant.rates_.requests.micro_per_ms > 0) tenant.requests_.level_micro -= kMicro;
+  if (auto error = tenant.refusal(tokens, now_ms, counted)) return error;
+  if (!counted && tenant.rates_.requests.micro_per_ms > 0) tenant.requests_.level_micro -= kMicro;
   return std::nullopt;
 }
 

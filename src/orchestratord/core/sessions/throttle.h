@@ -29,8 +29,8 @@ class Throttle {
   // What one tenant may submit, as it is now and, if nothing is taken, later.
   class Standing {
    public:
-    // Why a submission of this many tokens does not pass.
-    std::optional<base::Error> refusal(std::int64_t tokens, std::int64_t now_ms) const;
+    // Why a submission of this many tokens does not pass. `counted`: it has been counted as a request.
+    std::optional<base::Error> refusal(std::int64_t tokens, std::int64_t now_ms, bool counted = false) const;
 
    private:
     friend class Throttle;
@@ -41,8 +41,9 @@ class Throttle {
   explicit Throttle(const config::ThrottleConfig& everybody, const std::vector<config::TenantConfig>& tenants = {});
 
   // A submission of this many tokens arrives. QUOTA_EXCEEDED with policy_label and retry_after_ms, or it counts as a
-  // request. A job larger than the whole burst passes when the bucket is full.
-  std::optional<base::Error> arrives(const std::string& tenant, std::int64_t tokens, std::int64_t now_ms);
+  // request, once. A job larger than the whole burst passes when the bucket is full.
+  std::optional<base::Error> arrives(const std::string& tenant, std::int64_t tokens, std::int64_t now_ms,
+                                     bool counted = false);
   // It was accepted: its tokens count.
   void accepted(const std::string& tenant, std::int64_t tokens, std::int64_t now_ms);
   // A copy for other threads. Absent: the tenant has no limit, or never came.

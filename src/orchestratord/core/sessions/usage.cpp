@@ -109,8 +109,8 @@ void Ledger::on(CountArrival& e) {
   publish_standing(e.tenant_id);
 }
 
-std::optional<Error> Ledger::arrives(const jobs::JobSpec& spec) {
-  return throttle_.arrives(spec.tenant_id, tokens_most(spec), now_.mono_ms);
+std::optional<Error> Ledger::arrives(const Submit& e) {
+  return throttle_.arrives(e.job.tenant_id, tokens_most(e.job), now_.mono_ms, e.counted);
 }
 
 std::optional<Error> Ledger::refusal(const jobs::JobSpec& spec) const {

@@ -417,6 +417,30 @@ TEST(CoreSessions, ThrottlesWhatBecomesNoJob) {
   EXPECT_TRUE(submit("j3"));
 }
 
+// A submission that was counted when it arrived takes no second request, and its tokens all the same.
+TEST(CoreSessions, ASubmissionIsOneRequest) {
+  CoreConfig config;
+  config.throttle = {.requests_per_second = 1, .tokens_per_second = 20, .burst_seconds = 2};
+  Driver d(config);
+  const auto arrives = [&] {
+    d.send(CountArrival{{++d.requests}, "a"});
+    return d.only<AnswerArrival>().refusal;
+  };
+  const auto submit = [&](const std::string& id) {
+    jobs::JobSpec spec = Driver::spec(id, {});  // of 30 tokens
+    spec.tenant_id = "a";
+    d.send(Submit{.request = {++d.requests}, .job = std::move(spec), .counted = true});
+    return d.only<AnswerSubmit>().result;
+  };
+  EXPECT_FALSE(arrives());
+  EXPECT_TRUE(submit("j1"));
+  EXPECT_FALSE(arrives()) << "it took one of two";
+  const auto refused = submit("j2");
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("throttle.tokens_per_second"), std::string::npos) << refused.error().message;
+  EXPECT_NE(arrives().value().message.find("throttle.requests_per_second"), std::string::npos);
+}
+
 // OC-CTRL-2050: `started` says what was told at admission.
 TEST(CoreSessions, StartedCarriesTheAdmission) {
   Driver d;

@@ -326,7 +326,8 @@ void BatchRunner::run(const ActivePtr& batch, const RequestPtr& request) {
                            [this, batch, request](base::Result<net::Response> answer) {
                              request->job_id.reset();
                              on_done(batch, request, std::move(answer));
-                           }});
+                           }},
+                      tasks::DeferredCount::kEach);
 }
 
 void BatchRunner::on_done(const ActivePtr& batch, const RequestPtr& request, base::Result<net::Response> answer) {

@@ -134,7 +134,8 @@ void Gateway::submit_next(const std::shared_ptr<Admissions>& admissions) {
   submitter_.submit({.request = std::move(submission),
                      .caller = admissions->caller,
                      .correlation_id = admissions->correlation_id,
-                     .tool_use = call.tool_use},
+                     .tool_use = call.tool_use,
+                     .counted = index == 0},
                     [this, admissions](base::Result<tasks::Admission> admission) {
                       if (admission) {
                         admissions->admitted.push_back(*std::move(admission));

@@ -14,8 +14,8 @@ namespace {
 
 class Run : public std::enable_shared_from_this<Run> {
  public:
-  Run(const Context& context, Submitter& submitter, DeferredJobPtr job, DeferredEvents events)
-      : context_(context), submitter_(submitter), job_(std::move(job)), events_(std::move(events)) {}
+  Run(const Context& context, Submitter& submitter, DeferredJobPtr job, DeferredEvents events, DeferredCount count)
+      : context_(context), submitter_(submitter), job_(std::move(job)), events_(std::move(events)), count_(count) {}
 
   void submit() {
     context_.request_executor->post([self = shared_from_this()] { self->submit_now(); });
@@ -28,6 +28,7 @@ class Run : public std::enable_shared_from_this<Run> {
     if (tries_ > 0) request.task_id = uuid_of_name(fmt::format("{}/{}", *request.task_id, tries_));
     if (seed_) request.seed = seed_;
     request.on_disconnect = wire::OnDisconnect::kResume;
+    submission.counted = count_ == DeferredCount::kOnArrival;
     submitter_.submit(std::move(submission), [self = shared_from_this()](base::Result<Admission> admission) {
       self->context_.files->post(
           [self, admission = std::move(admission)]() mutable { self->on_admission(std::move(admission)); });
@@ -77,6 +78,7 @@ class Run : public std::enable_shared_from_this<Run> {
   Submitter& submitter_;
   const DeferredJobPtr job_;
   const DeferredEvents events_;
+  const DeferredCount count_;
   std::optional<wire::SubmitReply> first_;
   std::optional<std::uint64_t> seed_;  // of the first try
   int tries_ = 0;
@@ -84,8 +86,9 @@ class Run : public std::enable_shared_from_this<Run> {
 
 }  // namespace
 
-void run_deferred(const Context& context, Submitter& submitter, const DeferredJobPtr& job, DeferredEvents events) {
-  std::make_shared<Run>(context, submitter, job, std::move(events))->submit();
+void run_deferred(const Context& context, Submitter& submitter, const DeferredJobPtr& job, DeferredEvents events,
+                  DeferredCount count) {
+  std::make_shared<Run>(context, submitter, job, std::move(events), count)->submit();
 }
 
 }  // namespace llorch::orchestratord::http::tasks

@@ -1,5 +1,6 @@
 #pragma once
 // A job whose answer nobody waits for on the line: it has a name that a later process finds again, and its answer is gathered.
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -28,9 +29,13 @@ struct DeferredEvents {
   std::function<void(base::Result<net::Response>)> done;
 };
 
+// Whether the throttle has counted the request that the job came with, or counts each job.
+enum class DeferredCount : std::uint8_t { kOnArrival, kEach };
+
 // Submits the job, or finds it again, and gathers its answer. One that has completed, and whose tokens are held no more, is
 // run again under the task's next name: its seed makes the same bytes. A client that goes ends nothing (on_disconnect). Events
 // come on the thread of kept files. REQUIRES: `context` and `submitter` outlive the job.
-void run_deferred(const Context& context, Submitter& submitter, const DeferredJobPtr& job, DeferredEvents events);
+void run_deferred(const Context& context, Submitter& submitter, const DeferredJobPtr& job, DeferredEvents events,
+                  DeferredCount count = DeferredCount::kOnArrival);
 
 }  // namespace llorch::orchestratord::http::tasks

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/sha256.h"
 #include "base/utf8.h"
@@ -114,12 +115,15 @@ core::sessions::QuotaTable::Standing::Tokens Submitter::tokens_of(const Pending&
           .at_most = request.max_tokens.value_or(limit) + static_cast<std::int64_t>(bytes) + added};
 }
 
-// Counted as the core counts what it refuses; only the line in the log is not written, for there may be very many.
+// Only the line in the log is not written, for there may be very many.
+void Submitter::count_refusal(const Error& error, wire::Priority priority) const {
+  context_.metrics->count({core::Metric::kEnqueued, "rejected", priority, 1, {}});
+  context_.metrics->count({core::Metric::kRejected, std::string(error.name()), priority, 1, {}});
+}
+
 std::optional<Error> Submitter::early_refusal(const AdmissionBoard::Newcomer& newcomer) const {
   auto error = context_.board->refusal(newcomer, context_.clock->now());
-  if (!error) return std::nullopt;
-  context_.metrics->count({core::Metric::kEnqueued, "rejected", newcomer.priority, 1, {}});
-  context_.metrics->count({core::Metric::kRejected, std::string(error->name()), newcomer.priority, 1, {}});
+  if (error) count_refusal(*error, newcomer.priority);
   return error;
 }
 
@@ -148,6 +152,7 @@ base::Result<Submitter::PendingPtr> Submitter::take(Submission submission) const
   pending->long_inputs = submission.long_inputs;
   pending->long_outputs = submission.long_outputs;
   pending->context_tokens = submission.context_tokens;
+  pending->counted = submission.counted;
   pending->client_named = pending->request.task_id.has_value();
   const std::string task_id = pending->client_named ? *pending->request.task_id : base::uuid_v4(*context_.entropy);
   pending->task_id = kept_id(pending->caller, task_id);
@@ -241,8 +246,10 @@ void Submitter::find_model(const PendingPtr& pending) {
   const wire::SubmitRequest& request = pending->request;
   const std::string& name = request.model ? *request.model : *request.model_ref;
   if (!pending->previewed) {
-    if (auto error = early_refusal(
-            {.account = pending->caller.account, .tokens = tokens_of(*pending), .priority = request.priority})) {
+    if (auto error = early_refusal({.account = pending->caller.account,
+                                    .tokens = tokens_of(*pending),
+                                    .priority = request.priority,
+                                    .counted = pending->counted})) {
       return finish(pending, base::fail(std::move(*error)));
     }
   }
@@ -418,6 +425,7 @@ void Submitter::enqueue(const PendingPtr& pending, const std::shared_ptr<LiveJob
   context_.jobs->add(job);
   core::Submit event;
   event.job = job_spec(record);
+  event.counted = std::exchange(pending->counted, true);
   context_.core->ask<core::AnswerSubmit>(
       std::move(event),
       [this, pending, stream = job->stream](core::AnswerSubmit reply) { answer(pending, stream, std::move(reply)); });
@@ -445,6 +453,11 @@ void Submitter::answer(const PendingPtr& pending, const streams::StreamPtr& stre
 // The next submission of the same task_id finds the row, or is the first one now.
 void Submitter::finish(const PendingPtr& pending, base::Result<Admission> result) {
   if (pending->previewed) return pending->previewed(base::fail(std::move(result).error()));
+  // One of several that no client tries again.
+  if (!pending->counted && !result && !base::info(result.error().code).retriable) {
+    context_.core->ask<core::AnswerArrival>(core::CountArrival{.request = {}, .tenant_id = pending->caller.account},
+                                            [](const core::AnswerArrival&) {});
+  }
   pending->done(std::move(result));
   if (!pending->client_named) return;
   PendingPtr next;

@@ -37,6 +37,8 @@ struct Submission {
   LongInputs long_inputs = LongInputs::kRefuse;  // of embeddings
   LongOutputs long_outputs = LongOutputs::kRefuse;
   std::int64_t context_tokens = 0;  // that the model is to have; 0: as many as there are
+  // The throttle has counted the request that this came with. False where one request or batch brings several: each counts.
+  bool counted = true;
 };
 
 // A submission's job: durable, and either new or that of an earlier submission under the same task_id.
@@ -73,6 +75,9 @@ class Submitter {
   // BUDGET_EXCEEDED, QUEUE_FULL.
   base::Result<> check(const net::http::Principal& caller) const;
 
+  // Counts what the core refused a caller on arrival, as the core counts the submissions that it refuses.
+  void count_refusal(const base::Error& error, wire::Priority priority = wire::Priority::kInteractive) const;
+
   // Called once, on any thread, with the admitted job or the refusal; not at all if orchestratord ends first, whose
   // callers then drop what they hold.
   using Done = std::function<void(base::Result<Admission>)>;
@@ -97,6 +102,7 @@ class Submitter {
     base::JobId job_id;
     std::string task_id;        // as it is kept
     bool client_named = false;  // the client gave the task_id
+    bool counted = true;        // by the throttle, or the core is about to
     std::optional<chat::ToolUse> tool_use;
     std::shared_ptr<const chat::Reading> reading;  // of the answer
     std::int64_t tokens_in = 0;                    // of the prompt
