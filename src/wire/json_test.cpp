@@ -164,7 +164,8 @@ TEST(Decode, AModelThatTakesTextWrites) {
 TEST(Decode, RefusesAnObjectOfMoreMembersThanAnybodyWaitsFor) {
   std::string members;
   for (int i = 0; i < 12'000; ++i) members += (i == 0 ? "\"" : ",\"") + std::to_string(i) + "\":1";
-  const auto request = decode<SubmitRequest>(R"({"model":"m","max_tokens":1,"prompt":"p","metadata":{)" + members + "}}");
+  const auto request =
+      decode<SubmitRequest>(R"({"model":"m","max_tokens":1,"prompt":"p","metadata":{)" + members + "}}");
   ASSERT_FALSE(request);
   EXPECT_EQ(request.error().code, base::ErrorCode::kInvalidParams);
   EXPECT_EQ(request.error().message, "the body is not valid JSON: object too large");
