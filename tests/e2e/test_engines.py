@@ -58,6 +58,15 @@ def test_a_job_streams_from_every_kind(kind):
         assert (json.loads(line)["engine"], json.loads(line)["gpu_id"]) == (kind, "engine-tale")
 
 
+def test_the_catalog_tells_what_is_known_of_an_engines_model(pair):
+    """The console and `llorch models show` ask for it. How calls and thoughts are read is its engine's affair."""
+    _, stack = pair
+    shown = stack.request("GET", "/v2/catalog/models/tale?facts=true").json
+    assert shown["facts"]["takes"] == "text" and "chat_format" not in shown
+    listed = {model["model_id"]: model for model in stack.request("GET", "/v2/catalog/models?facts=true").json["models"]}
+    assert listed["tale"]["facts"] == shown["facts"] and "chat_format" not in listed["tale"]
+
+
 def test_llama_cpp_is_asked_in_its_own_api():
     """OC-ADAPT-5001 OC-ADAPT-5010#sampler: health, properties, completion and the end of a cancelled one go by its own paths; every sampler is
     named, so that a job that names none gets our defaults and not its, and one that names some gets those.

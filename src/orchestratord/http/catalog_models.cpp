@@ -65,7 +65,9 @@ void tell(wire::CatalogModel& model, base::Result<models::KnownModel> known) {
     model.reason = {{std::string(known.error().name()), known.error().message}};
     return;
   }
-  model.chat_format = models::chat_format_facts(*known->format_with_tools, *known->format);
+  if (known->format != nullptr) {  // of a model that takes text its engine knows
+    model.chat_format = models::chat_format_facts(*known->format_with_tools, *known->format);
+  }
   model.facts = std::move(known->facts);
 }
 
