@@ -188,6 +188,20 @@ TEST(OpenAi, ReadsDeltasUsageAndTheEnd) {
             ErrorCode::kWorkerReset);
 }
 
+// Servers that build their events from classes send null where there is no error.
+TEST(Engines, ANullErrorIsNone) {
+  const std::string choice = R"({"error":null,"choices":[{"text":"a"}]})";
+  for (const std::string_view kind : {"openai", "vllm"}) {
+    const auto piece = engine_of(kind)->read(choice);
+    ASSERT_TRUE(piece) << kind;
+    EXPECT_FALSE(piece->error) << kind;
+    EXPECT_EQ(piece->text, "a") << kind;
+  }
+  EXPECT_EQ(engine_of("llamacpp")->read(R"({"error":null,"content":"a"})")->text, "a");
+  EXPECT_EQ(engine_of("tgi")->read(R"({"error":null,"token":{"text":"a"}})")->text, "a");
+  EXPECT_EQ(engine_of("triton")->read(R"({"error":null,"text_output":"a"})")->text, "a");
+}
+
 // Constraints of the output go where each engine reads them, or are refused.
 TEST(Engines, ConstraintsAreSpelledAsTheEngineReadsThem) {
   auto chat = chat_job(), prompt = prompt_job();

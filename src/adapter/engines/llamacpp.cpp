@@ -103,7 +103,7 @@ class LlamaCpp final : public Engine {
 
   base::Result<Piece> read(std::string_view data) const override {
     const bj::value event = parsed(data);
-    if (data == "[DONE]" || member(&event, "choices") != nullptr || member(&event, "error") != nullptr) {
+    if (data == "[DONE]" || member(&event, "choices") != nullptr || has_error(event)) {
       return read_choice(data);
     }
     if (!event.is_object()) {

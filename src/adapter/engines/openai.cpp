@@ -93,7 +93,7 @@ base::Result<Piece> read_choice(std::string_view data) {
   if (!event.is_object())
     return base::fail(ErrorCode::kIoError, "the engine's answer holds an event that is no JSON object");
   Piece out;
-  if (member(&event, "error") != nullptr) {
+  if (has_error(event)) {
     out.error = refusal(0, data, {});
     return out;
   }

@@ -12,9 +12,14 @@ using namespace base::json;
 std::string v1_url(const Target& target, std::string_view path);
 // Without model and what only some servers know.
 bj::object chat_body(const wire::ExecuteRequest& request, std::string_view model);
-// An event of completions or chat completions.
 // Adds `json_schema` as OpenAI's response_format.
 void add_response_format(const wire::SamplingRequest& sampling, bj::object& body);
+// Servers that build their events from classes send null where there is no error.
+inline bool has_error(const bj::value& event) {
+  const bj::value* error = member(&event, "error");
+  return error != nullptr && !error->is_null();
+}
+// An event of completions or chat completions.
 base::Result<Piece> read_choice(std::string_view data);
 // GET /v1/models: whether it lists target.model, or which one it has; its context where it says so.
 base::Result<> learn_models(std::string_view json, const Target& target, EngineFacts& facts);

@@ -2,14 +2,12 @@
 #include <fmt/core.h>
 
 #include "adapter/engines/kinds.h"
+#include "adapter/engines/openai.h"
 #include "adapter/engines/triton.h"
-#include "base/json_view.h"
 
 namespace llorch::adapter::engines {
 namespace {
 
-namespace bj = boost::json;
-using namespace base::json;
 using base::ErrorCode;
 
 class Triton final : public Engine {
@@ -59,7 +57,7 @@ class Triton final : public Engine {
       return base::fail(ErrorCode::kIoError, "the engine's answer holds an event that is no JSON object");
     }
     Piece out;
-    if (member(&event, "error") != nullptr) {
+    if (has_error(event)) {
       out.error = refusal(0, data, {});
       return out;
     }
