@@ -17,6 +17,11 @@ def test_litellm(chat_stack):
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == whole.choices[0].message.content
     with pytest.raises(litellm.exceptions.NotFoundError):
         litellm.completion(**{**asked, "model": "openai/none"})
+    long = [{"role": "user", "content": "word " * 20_000}]
+    with pytest.raises(litellm.exceptions.ContextWindowExceededError):
+        litellm.completion(**{**asked, "messages": long})
+    with pytest.raises(litellm.exceptions.ContextWindowExceededError):
+        litellm.completion(**{**asked, "model": "anthropic/chat", "api_base": chat_stack.url, "messages": long, "seed": None})
 
 
 def test_langchain(chat_stack):

@@ -188,6 +188,22 @@ def test_a_call_as_an_agent_reads_it(stack):
     assert [event["delta"]["stop_reason"] for event in events if event["type"] == "message_delta"] == ["tool_use"]
 
 
+# Clients look for these words to make a conversation shorter: LiteLLM, Claude Code, and those of llama.cpp's server.
+def test_a_full_context_is_told_in_the_words_of_each_api(stack):
+    long = "word " * 20_000
+
+    def refusal(path, **fields):
+        response = stack.request("POST", path, fields)
+        assert response.status == 400, response.body
+        return response.json["error"]
+
+    asked = {"model": "chat", "messages": [{"role": "user", "content": long}]}
+    assert refusal("/v1/chat/completions", **asked)["message"].startswith("This model's maximum context length is ")
+    assert refusal("/v1/messages", **asked, max_tokens=4)["message"].startswith("prompt is too long: ")
+    error = refusal("/completion", model="demo", prompt=long)
+    assert error["type"] == "exceed_context_size_error" and error["n_prompt_tokens"] > error["n_ctx"] > 0
+
+
 # A page of a listed site may send whatever its client adds: SDKs add headers of their own with every release.
 def test_a_page_may_send_its_clients_headers(tmp_path):
     with Stack({"orchestratord.cors_origins": "https://chat.example,app://obsidian.md"}) as stack:

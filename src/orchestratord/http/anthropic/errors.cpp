@@ -1,10 +1,13 @@
 #include "orchestratord/http/anthropic/errors.h"
 
+#include <fmt/format.h>
+
 #include <string_view>
 
 #include "base/error_code.h"
 #include "base/json_text.h"
 #include "net/http/error_response.h"
+#include "orchestratord/http/chat/context_excess.h"
 #include "wire/json.h"
 
 namespace llorch::orchestratord::http::anthropic {
@@ -23,13 +26,25 @@ std::string_view type_of(int status) {
   }
 }
 
+std::string message_of(const wire::ErrorBody& error) {
+  const auto excess = chat::context_excess(error);
+  if (!excess || !excess->prompt_tokens) return error.message;
+  if (*excess->prompt_tokens > excess->context_tokens) {
+    return fmt::format("prompt is too long: {} tokens > {} maximum. {}", *excess->prompt_tokens, excess->context_tokens,
+                       error.message);
+  }
+  if (!excess->max_tokens) return error.message;
+  return fmt::format("input length and `max_tokens` exceed context limit: {} + {} > {}. {}", *excess->prompt_tokens,
+                     *excess->max_tokens, excess->context_tokens, error.message);
+}
+
 }  // namespace
 
 void append_error(std::string& out, const wire::ErrorBody& error, const base::CorrelationId& correlation_id) {
   const auto code = base::error_code_from_name(error.code).value_or(base::ErrorCode::kInternal);
   out.append(R"({"type":"error","error":{"type":")").append(type_of(base::info(code).http_status));
   out += R"(","message":)";
-  base::append_json_string(out, error.message);
+  base::append_json_string(out, message_of(error));
   out.append(R"(,"llorch":)").append(wire::encode(error)).append(R"(},"request_id":)");
   base::append_json_string(out, correlation_id.value);
   out += '}';

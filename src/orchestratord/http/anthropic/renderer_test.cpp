@@ -149,5 +149,20 @@ TEST(AnthropicErrors, TypesFollowTheStatus) {
   EXPECT_EQ(type_of(ErrorCode::kInternal), "api_error");
 }
 
+// Programs look for these sentences, and read their numbers.
+TEST(AnthropicErrors, AFullContextIsToldAsThatApiTellsIt) {
+  const auto message = [](std::int64_t prompt, std::int64_t max_tokens) {
+    const auto error = base::Error{base::ErrorCode::kInvalidParams, "Ours.", {}}
+                           .with("reason", std::string("CONTEXT_TOO_LARGE"))
+                           .with("tokens_in", prompt)
+                           .with("max_tokens", max_tokens)
+                           .with("context_tokens", std::int64_t{512});
+    const auto body = boost::json::parse(error_response(error, base::CorrelationId("c")).body);
+    return std::string(body.at("error").at("message").as_string());
+  };
+  EXPECT_EQ(message(600, 1), "prompt is too long: 600 tokens > 512 maximum. Ours.");
+  EXPECT_EQ(message(512, 1), "input length and `max_tokens` exceed context limit: 512 + 1 > 512. Ours.");
+}
+
 }  // namespace
 }  // namespace llorch::orchestratord::http::anthropic

@@ -6,6 +6,7 @@
 
 #include "base/json_text.h"
 #include "net/http/error_response.h"
+#include "orchestratord/http/chat/context_excess.h"
 #include "wire/json.h"
 #include "wire/task.h"
 
@@ -30,8 +31,15 @@ net::http::Response error_response(const base::Error& error, const base::Correla
   const wire::ErrorBody body = wire::error_body(net::http::error_of(response), correlation_id);
   const int status = base::info(error.code).http_status;
   response.body = fmt::format(R"({{"error":{{"code":{},"message":)", status);
-  base::append_json_string(response.body, body.message);
-  response.body.append(R"(,"type":")").append(type_of(status)).append("\"");
+  const auto excess = chat::context_excess(body);
+  if (excess && excess->prompt_tokens) {
+    base::append_json_string(response.body, "the request exceeds the available context size. " + body.message);
+    response.body += fmt::format(R"(,"type":"exceed_context_size_error","n_prompt_tokens":{},"n_ctx":{})",
+                                 *excess->prompt_tokens, excess->context_tokens);
+  } else {
+    base::append_json_string(response.body, body.message);
+    response.body.append(R"(,"type":")").append(type_of(status)).append("\"");
+  }
   response.body.append(R"(,"llorch":)").append(wire::encode(body)).append("}}");
   return response;
 }

@@ -101,5 +101,20 @@ TEST(LlamaCpp, ErrorsHaveThatApisShape) {
   EXPECT_EQ(error.at("llorch").at("code").as_string(), "MODEL_NOT_FOUND");
 }
 
+TEST(LlamaCpp, AFullContextHasAnErrorOfItsOwn) {
+  const auto full = base::Error{base::ErrorCode::kInvalidParams, "Ours.", {}}
+                        .with("reason", std::string("CONTEXT_TOO_LARGE"))
+                        .with("tokens_in", std::int64_t{600})
+                        .with("max_tokens", std::int64_t{1})
+                        .with("context_tokens", std::int64_t{512});
+  const auto error = boost::json::parse(error_response(full, base::CorrelationId("c")).body).at("error");
+  EXPECT_EQ(error.at("code").as_int64(), 400);
+  EXPECT_EQ(error.at("message").as_string(), "the request exceeds the available context size. Ours.");
+  EXPECT_EQ(error.at("type").as_string(), "exceed_context_size_error");
+  EXPECT_EQ(error.at("n_prompt_tokens").as_int64(), 600);
+  EXPECT_EQ(error.at("n_ctx").as_int64(), 512);
+  EXPECT_EQ(error.at("llorch").at("code").as_string(), "INVALID_PARAMS");
+}
+
 }  // namespace
 }  // namespace llorch::orchestratord::http::llamacpp

@@ -1,5 +1,7 @@
 #include "orchestratord/http/openai/errors.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <optional>
 #include <string_view>
@@ -7,6 +9,7 @@
 #include "base/error_code.h"
 #include "base/json_text.h"
 #include "net/http/error_response.h"
+#include "orchestratord/http/chat/context_excess.h"
 #include "wire/json.h"
 
 namespace llorch::orchestratord::http::openai {
@@ -45,6 +48,14 @@ std::string_view type_of(int status) {
   return status < 500 ? "invalid_request_error" : "server_error";
 }
 
+std::string message_of(const wire::ErrorBody& error) {
+  const auto excess = chat::context_excess(error);
+  if (!excess) return error.message;
+  std::string ours = error.message;
+  if (!ours.empty() && ours[0] >= 'A' && ours[0] <= 'Z') ours[0] = static_cast<char>(ours[0] - 'A' + 'a');
+  return fmt::format("This model's maximum context length is {} tokens. However, {}", excess->context_tokens, ours);
+}
+
 }  // namespace
 
 void append_error(std::string& out, const wire::ErrorBody& error) {
@@ -55,7 +66,7 @@ void append_error(std::string& out, const wire::ErrorBody& error) {
     for (const char c : error.code) name += static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
   }
   out += R"({"error":{"message":)";
-  base::append_json_string(out, error.message);
+  base::append_json_string(out, message_of(error));
   out.append(R"(,"type":")").append(type_of(base::info(code).http_status)).append(R"(","param":)");
   if (field.empty()) {
     out += "null";

@@ -360,6 +360,20 @@ TEST(OpenAiErrors, AreThoseThatClientsKnow) {
   }
 }
 
+// Programs look for the sentence, and read its number.
+TEST(OpenAiErrors, AFullContextIsToldAsThatApiTellsIt) {
+  const auto error = base::Error{base::ErrorCode::kInvalidParams, "The prompt has 9 tokens.", {}}
+                         .with("reason", std::string("CONTEXT_TOO_LARGE"))
+                         .with("context_tokens", std::int64_t{8});
+  const auto response = error_response(error, base::CorrelationId("corr-1"));
+  EXPECT_TRUE(response.body.starts_with(
+      R"({"error":{"message":"This model's maximum context length is 8 tokens. However, the prompt has 9 tokens.",)"))
+      << response.body;
+  EXPECT_NE(response.body.find(R"("code":"context_length_exceeded")"), std::string::npos);
+  EXPECT_NE(response.body.find(R"("message":"The prompt has 9 tokens.")"), std::string::npos)
+      << "the error body of /v2";
+}
+
 TEST(OpenAiModels, AreListedAndShown) {
   EXPECT_EQ(model_list({}, 5), R"({"object":"list","data":[]})");
   EXPECT_EQ(model_list({"a", "b"}, 5),
