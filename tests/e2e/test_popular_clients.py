@@ -204,6 +204,15 @@ def test_a_full_context_is_told_in_the_words_of_each_api(stack):
     assert error["type"] == "exceed_context_size_error" and error["n_prompt_tokens"] > error["n_ctx"] > 0
 
 
+# Ollama's command line prints the first twelve digits of a digest and ends where there are none.
+def test_every_model_has_a_digest_from_the_start(tmp_path):
+    settings = {f"models.aliases.{name}": f"file:{tmp_path / name}.gguf" for name in ("here", "there")}
+    with Stack(settings) as stack:
+        models = stack.request("GET", "/api/tags").json["models"]
+        assert {"here:latest", "there:latest"} <= {model["name"] for model in models}
+        assert [len(model["digest"]) for model in models] == [64] * len(models)
+
+
 # A page of a listed site may send whatever its client adds: SDKs add headers of their own with every release.
 def test_a_page_may_send_its_clients_headers(tmp_path):
     with Stack({"orchestratord.cors_origins": "https://chat.example,app://obsidian.md"}) as stack:

@@ -212,7 +212,8 @@ void Gateway::remove(const net::Request& request, const net::ExchangePtr& exchan
 void Gateway::tags(const net::Request&, const net::ExchangePtr& exchange) {
   std::vector<ListedModel> models;
   for (const wire::CatalogModel& model : context_.names->list()) {
-    if (!model.model_ref.empty()) models.push_back({model.model_id, context_.catalog->known_facts(model.model_ref)});
+    if (!model.model_ref.empty())
+      models.push_back({model.model_id, model.model_ref, context_.catalog->known_facts(model.model_ref)});
   }
   exchange->respond(net::http::json_response(200, tags_body(models, started_unix_ms())));
 }

@@ -5,6 +5,7 @@
 #include <cctype>
 
 #include "base/clock.h"
+#include "base/sha256.h"
 #include "wire/json.h"
 
 namespace llorch::orchestratord::http::ollama {
@@ -29,8 +30,9 @@ json::object details_of(const std::optional<wire::ModelFacts>& facts) {
   return out;
 }
 
-// "sha256:aa" is "aa" there.
-std::string bare(std::string_view digest) {
+// "sha256:aa" is "aa" there. Where none is known yet, that of the reference: clients print the first twelve digits of what they get.
+std::string bare(std::string_view digest, std::string_view model_ref) {
+  if (digest.empty()) return base::to_hex(base::sha256(model_ref));
   const std::size_t colon = digest.find(':');
   return std::string(colon == std::string_view::npos ? digest : digest.substr(colon + 1));
 }
@@ -49,7 +51,7 @@ std::string tags_body(const std::vector<ListedModel>& models, std::int64_t start
                     {"model", name},
                     {"modified_at", base::rfc3339(started_unix_ms)},
                     {"size", model.facts ? model.facts->size_bytes : 0},
-                    {"digest", model.facts ? bare(model.facts->digest) : ""},
+                    {"digest", bare(model.facts ? model.facts->digest : "", model.model_ref)},
                     {"details", details_of(model.facts)}});
   }
   return json::serialize(json::object{{"models", std::move(list)}});
@@ -87,7 +89,7 @@ std::string ps_body(const std::vector<RunningModel>& models) {
     list.push_back({{"name", name},
                     {"model", name},
                     {"size", model.worker.vram_bytes},
-                    {"digest", bare(model.worker.model_digest)},
+                    {"digest", bare(model.worker.model_digest, model.worker.model_ref)},
                     {"details", details_of(model.facts)},
                     {"expires_at", json::string(kNoExpiry)},
                     {"size_vram", model.worker.vram_bytes},

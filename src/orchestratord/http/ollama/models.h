@@ -19,6 +19,7 @@ std::string listed_name(const std::string& name);
 
 struct ListedModel {
   std::string name;
+  std::string model_ref;
   std::optional<wire::ModelFacts> facts;  // absent: nobody has asked for this model yet
 };
 // The answers of GET /api/tags, POST /api/show and GET /api/ps. `started`: when this process began to offer them.

@@ -130,13 +130,25 @@ TEST(OllamaModels, AreListedWithATag) {
   EXPECT_EQ(listed_name("tale:5m"), "tale:5m");
 }
 
+// Ollama's command line prints the first twelve digits, and ends where there are none.
+TEST(OllamaModels, HaveADigestBeforeAnythingIsKnown) {
+  const auto digest_of = [](const std::string& ref) {
+    const auto tags = boost::json::parse(tags_body({{"m", ref, {}}}, 0));
+    return std::string(tags.at("models").at(0).at("digest").as_string());
+  };
+  EXPECT_EQ(digest_of("file:/a.gguf").size(), 64u);
+  EXPECT_EQ(digest_of("file:/a.gguf"), digest_of("file:/a.gguf"));
+  EXPECT_NE(digest_of("file:/a.gguf"), digest_of("file:/b.gguf"));
+}
+
 TEST(OllamaModels, AreListedWithWhatIsKnown) {
   const wire::ModelFacts facts{.model_ref = "file:/a.gguf",
                                .digest = "sha256:aa",
                                .architecture = "llama",
                                .quant_kind = "q8_0",
                                .size_bytes = 5};
-  expect_golden("tags.json", tags_body({{"tale", facts}, {"other", {}}}, 1764000000000));
+  expect_golden("tags.json",
+                tags_body({{"tale", "file:/a.gguf", facts}, {"other", "file:/b.gguf", {}}}, 1764000000000));
   expect_golden(
       "ps.json",
       ps_body({{"tale",
