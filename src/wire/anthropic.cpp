@@ -89,6 +89,7 @@ struct Table<AnthropicPrompt> {
         optional("tool_choice", &S::tool_choice, "Whether the model may, must or must not call one, and which."),
         optional("thinking", &S::thinking, "Whether the model is to think. Omitted: disabled."),
         optional("output_config", &S::output_config, "How hard the model thinks, and what the output must look like."),
+        optional("billing_policy", &S::billing_policy, kChangesNothing),
         optional("cache_control", &S::cache_control, kChangesNothing),
         optional("speed", &S::speed, kChangesNothing),
         optional("user_profile_id", &S::user_profile_id, kChangesNothing),
@@ -116,10 +117,14 @@ struct Table<MessagesRequest> {
                      {0, kStopTextsMax}),
             optional("seed", &S::seed, "Omitted: one is chosen; the receipt has it."),
             optional("diagnostics", &S::diagnostics, kChangesNothing),
+            optional("fallback_credit_token", &S::fallback_credit_token, kChangesNothing),
+            optional("fallbacks", &S::fallbacks, kChangesNothing),
             optional("inference_geo", &S::inference_geo, kChangesNothing),
             optional("metadata", &S::metadata, kChangesNothing),
             optional("service_tier", &S::service_tier, kChangesNothing),
-            optional("container", &S::container, "Refused.")};
+            optional("compaction", &S::compaction, "Refused."),
+            optional("container", &S::container, "Refused."),
+            optional("thread", &S::thread, "Refused.")};
   }
   static Fields fields() {
     return joined(
@@ -127,10 +132,16 @@ struct Table<MessagesRequest> {
          fields_of(&S::extensions, fields_without(Table<SamplingRequest>::fields(), is_messages_sampling_field))});
   }
 };
+template <>
+struct Codec<MessagesRequest> : NullableCodec<MessagesRequest> {};
 
 template <>
 struct Table<CountTokensRequest> {
-  static Fields fields() { return fields_of(&CountTokensRequest::prompt, Table<AnthropicPrompt>::fields()); }
+  using S = CountTokensRequest;
+  static Fields fields() {
+    return joined({fields_of(&S::prompt, Table<AnthropicPrompt>::fields()),
+                   {optional("compaction", &S::compaction, "Accepted; changes nothing.")}});
+  }
 };
 
 template <>

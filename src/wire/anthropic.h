@@ -44,7 +44,7 @@ struct AnthropicPrompt {
   std::optional<AnthropicToolChoice> tool_choice;
   std::optional<AnthropicThinking> thinking;  // omitted: disabled
   std::optional<AnthropicOutputConfig> output_config;
-  Ignored cache_control, context_management, speed, user_profile_id, workspace_id;
+  Ignored billing_policy, cache_control, context_management, speed, user_profile_id, workspace_id;
   Unsupported mcp_servers;
 };
 
@@ -59,13 +59,14 @@ struct MessagesRequest {
   std::optional<std::int64_t> top_k;
   std::vector<std::string> stop_sequences;
   std::optional<std::uint64_t> seed;  // as in /v2
-  Ignored diagnostics, inference_geo, metadata, service_tier;
-  Unsupported container;
+  Ignored diagnostics, fallback_credit_token, fallbacks, inference_geo, metadata, service_tier;
+  Unsupported compaction, container, thread;
 };
 
 // POST /v1/messages/count_tokens
 struct CountTokensRequest {
   AnthropicPrompt prompt;
+  Ignored compaction;
 };
 
 // POST /v1/messages/batches

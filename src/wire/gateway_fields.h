@@ -60,6 +60,43 @@ struct Codec<TextOrList> {
 inline bool has_field(std::span<const Field> fields, std::string_view name) {
   return std::ranges::find(fields, name, &Field::name) != fields.end();
 }
+
+// `v` without those of the fields that are null; absent: there are none.
+inline std::optional<bj::value> without_nulls(std::span<const Field> fields, const bj::value& v) {
+  if (!v.is_object()) return std::nullopt;
+  const auto is_left_out = [&](const bj::key_value_pair& member) {
+    return member.value().is_null() && has_field(fields, std::string_view(member.key()));
+  };
+  if (!std::ranges::any_of(v.get_object(), is_left_out)) return std::nullopt;
+  bj::object given;
+  for (const bj::key_value_pair& member : v.get_object()) {
+    if (!is_left_out(member)) given.emplace(member.key(), member.value());
+  }
+  return given;
+}
+
+// A request where null is left out, also of the fields that have a value of their own then.
+template <class S>
+struct NullableCodec {
+  static base::Result<> read(const bj::value& v, const Path& path, const Bounds&, UnknownKeys unknown, S& out) {
+    const std::optional<bj::value> given = without_nulls(fields(), v);
+    TRY(read_object(fields(), given ? *given : v, path, unknown, &out));
+    if constexpr (HasValidate<S>) TRY(Table<S>::validate(out));
+    return {};
+  }
+  static void write(std::string& out, const S& v) { write_object(fields(), out, &v); }
+  static bj::object schema(const Bounds&) {
+    const S defaults{};
+    return object_schema(fields(), &defaults);
+  }
+
+ private:
+  static const Fields& fields() {
+    static const Fields list = Table<S>::fields();
+    return list;
+  }
+};
+
 // The fields but those of whose names `left_out` is true.
 template <class LeftOut>
 Fields fields_without(Fields fields, LeftOut left_out) {

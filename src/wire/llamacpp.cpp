@@ -2,6 +2,7 @@
 
 #include "wire/embedding_fields.h"
 #include "wire/field.h"
+#include "wire/gateway_fields.h"
 #include "wire/json_text_fields.h"
 
 namespace llorch::wire {
@@ -22,6 +23,8 @@ struct Table<TokenizeRequest> {
             optional("with_pieces", &S::with_pieces, "The text of each token as well.")};
   }
 };
+template <>
+struct Codec<TokenizeRequest> : NullableCodec<TokenizeRequest> {};
 template <>
 struct Table<DetokenizeRequest> {
   using S = DetokenizeRequest;
@@ -61,6 +64,8 @@ struct Table<LlamaCppEmbeddingRequest> {
                        "embd_normalize is not supported by this server unless it is 2: every vector is one long");
   }
 };
+template <>
+struct Codec<LlamaCppEmbeddingRequest> : NullableCodec<LlamaCppEmbeddingRequest> {};
 
 template <>
 struct Codec<RerankDocument> {

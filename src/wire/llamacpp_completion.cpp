@@ -157,14 +157,8 @@ struct Table<LlamaCppGeneration> {
 template <class S>
 struct CompletionCodec {
   static base::Result<> read(const bj::value& v, const Path& path, const Bounds&, UnknownKeys unknown, S& out) {
-    const auto is_null = [](const auto& member) { return member.value().is_null(); };
-    if (!v.is_object() || !std::ranges::any_of(v.get_object(), is_null))
-      return read_object(fields(), v, path, unknown, &out);
-    bj::object given;
-    for (const auto& [name, value] : v.get_object()) {
-      if (!value.is_null()) given[name] = value;
-    }
-    return read_object(fields(), bj::value(std::move(given)), path, unknown, &out);
+    const std::optional<bj::value> given = without_nulls(fields(), v);
+    return read_object(fields(), given ? *given : v, path, unknown, &out);
   }
   static void write(std::string& out, const S& v) { write_object(fields(), out, &v); }
   static bj::object schema(const Bounds&) {
@@ -198,6 +192,8 @@ struct Table<InfillExtra> {
             required("text", &S::text, "What is in it.", {0, 4 << 20})};
   }
 };
+template <>
+struct Codec<InfillExtra> : NullableCodec<InfillExtra> {};
 template <>
 struct Table<InfillRequest> {
   using S = InfillRequest;

@@ -94,7 +94,8 @@ struct Table<StreamOptions> {
   using S = StreamOptions;
   static Fields fields() {
     return {optional("include_usage", &S::include_usage, "A last chunk counts the tokens."),
-            optional("include_obfuscation", &S::include_obfuscation, "Changes nothing: no padding is sent.")};
+            optional("include_obfuscation", &S::include_obfuscation, "Changes nothing: no padding is sent."),
+            optional("reasoning_summary_delivery", &S::reasoning_summary_delivery, "Accepted; changes nothing.")};
   }
 };
 
@@ -175,21 +176,36 @@ struct Codec<ResponseToolChoice> {
 };
 
 template <>
+struct Codec<OpenAiSeed> {
+  static base::Result<> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys unknown,
+                             OpenAiSeed& out) {
+    if (const std::int64_t* number = v.if_int64(); number != nullptr && *number < 0) {
+      out.bits = static_cast<std::uint64_t>(*number);
+      return {};
+    }
+    return Codec<std::uint64_t>::read(v, path, b, unknown, out.bits);
+  }
+  static void write(std::string& out, const OpenAiSeed& v) { Codec<std::uint64_t>::write(out, v.bits); }
+  static bj::object schema(const Bounds& b) { return integer_schema(b); }
+};
+
+template <>
 struct Table<OpenAiRequest> {
   using S = OpenAiRequest;
   static Fields fields() {
-    return {required("model", &S::model, "As in /v2/tasks: an alias, file:/absolute/path or hf:org/repo.", {1, 512}),
-            optional("stream", &S::stream, "Send the output as it comes. Omitted: false."),
-            optional("stream_options", &S::stream_options, "With stream only."),
-            optional("temperature", &S::temperature, "0 is greedy. Omitted: 1.", {0, 2}),
-            optional("top_p", &S::top_p, "Smallest set of tokens with this probability mass; 1 is off.", {0, 1}),
-            optional("frequency_penalty", &S::frequency_penalty, "Subtracted per occurrence of a token.", {-2, 2}),
-            optional("presence_penalty", &S::presence_penalty, "Subtracted once from seen tokens.", {-2, 2}),
-            optional("logit_bias", &S::logit_bias, "Token id to what is added to its logit.", {0, 1024}),
-            optional("stop", &S::stop, "Texts that end the output; they are not part of it.", {0, kStopTextsMax}),
-            optional("seed", &S::seed, "Omitted: one is chosen; the receipt has it."),
-            optional("n", &S::n, "Choices, each a job with a seed of its own; of a response 1. Omitted: 1.",
-                     {1, kChoicesMax})};
+    return {
+        required("model", &S::model, "As in /v2/tasks: an alias, file:/absolute/path or hf:org/repo.", {1, 512}),
+        optional("stream", &S::stream, "Send the output as it comes. Omitted: false."),
+        optional("stream_options", &S::stream_options, "With stream only."),
+        optional("temperature", &S::temperature, "0 is greedy. Omitted: 1.", {0, 2}),
+        optional("top_p", &S::top_p, "Smallest set of tokens with this probability mass; 1 is off.", {0, 1}),
+        optional("frequency_penalty", &S::frequency_penalty, "Subtracted per occurrence of a token.", {-2, 2}),
+        optional("presence_penalty", &S::presence_penalty, "Subtracted once from seen tokens.", {-2, 2}),
+        optional("logit_bias", &S::logit_bias, "Token id to what is added to its logit.", {0, 1024}),
+        optional("stop", &S::stop, "Texts that end the output; they are not part of it.", {0, kStopTextsMax}),
+        optional("seed", &S::seed, "Below 0: the one of the same 64 bits. Omitted: one is chosen; the receipt has it."),
+        optional("n", &S::n, "Choices, each a job with a seed of its own; of a response 1. Omitted: 1.",
+                 {1, kChoicesMax})};
   }
 };
 
@@ -246,6 +262,8 @@ struct Table<ChatCompletionRequest> {
         {fields_of(&S::common, Table<OpenAiRequest>::fields()), own(), fields_of(&S::extensions, extension_fields())});
   }
 };
+template <>
+struct Codec<ChatCompletionRequest> : NullableCodec<ChatCompletionRequest> {};
 
 template <>
 struct Table<ResponseTextFormat> {
@@ -329,8 +347,11 @@ struct Table<ResponsesRequest> {
         optional("background", &S::background, "false: the answer is in this response."),
         optional("chat_template_kwargs", &S::chat_template_kwargs, "More variables for the chat template.",
                  {0, 1 << 16}),
+        optional("background_options", &S::background_options, kChangesNothing),
+        optional("client_metadata", &S::client_metadata, kChangesNothing),
         optional("max_tool_calls", &S::max_tool_calls, kChangesNothing),
         optional("metadata", &S::metadata, kChangesNothing),
+        optional("personality", &S::personality, kChangesNothing),
         optional("prompt_cache_key", &S::prompt_cache_key, kChangesNothing),
         optional("prompt_cache_options", &S::prompt_cache_options, kChangesNothing),
         optional("prompt_cache_retention", &S::prompt_cache_retention, kChangesNothing),
@@ -352,6 +373,8 @@ struct Table<ResponsesRequest> {
         {fields_of(&S::common, Table<OpenAiRequest>::fields()), own(), fields_of(&S::extensions, extension_fields())});
   }
 };
+template <>
+struct Codec<ResponsesRequest> : NullableCodec<ResponsesRequest> {};
 
 template <>
 struct Table<EmbeddingsRequest> {
@@ -454,6 +477,8 @@ struct Table<TextCompletionRequest> {
         {fields_of(&S::common, Table<OpenAiRequest>::fields()), own(), fields_of(&S::extensions, extension_fields())});
   }
 };
+template <>
+struct Codec<TextCompletionRequest> : NullableCodec<TextCompletionRequest> {};
 
 }  // namespace llorch::wire
 

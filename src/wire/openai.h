@@ -39,6 +39,7 @@ struct ResponseFormat {
 struct StreamOptions {
   std::optional<bool> include_usage;
   std::optional<bool> include_obfuscation;  // changes nothing: no padding is ever sent
+  Ignored reasoning_summary_delivery;
 };
 // On the wire a mode, or {"type":"function","function":{"name"}}.
 struct ToolChoice {
@@ -49,6 +50,11 @@ struct ToolChoice {
 // The same under /v1/responses. On the wire a mode, or {"type":"function","name"}.
 struct ResponseToolChoice {
   ToolChoice choice;
+};
+
+// On the wire any integer of 64 bits, with or without a sign: below 0 it is the one of the same bits.
+struct OpenAiSeed {
+  std::uint64_t bits = 0;
 };
 
 // What both kinds of request share.
@@ -62,7 +68,7 @@ struct OpenAiRequest {
   std::optional<double> presence_penalty;
   std::optional<std::vector<LogitBias>> logit_bias;
   std::optional<StopTexts> stop;
-  std::optional<std::uint64_t> seed;
+  std::optional<OpenAiSeed> seed;
   std::optional<std::int64_t> n;
 };
 
@@ -132,8 +138,8 @@ struct ResponsesRequest {
   std::optional<std::string> previous_response_id;  // a kept one, whose conversation goes on
   std::optional<ConversationRef> conversation;      // whose items come before `input`, and who gets the new ones
   std::optional<JsonObject> chat_template_kwargs;
-  Ignored max_tool_calls, metadata, prompt_cache_key, prompt_cache_options, prompt_cache_retention, safety_identifier,
-      user;
+  Ignored background_options, client_metadata, max_tool_calls, metadata, personality, prompt_cache_key,
+      prompt_cache_options, prompt_cache_retention, safety_identifier, user;
   Unsupported access_programs, context_management, image, moderation, prompt;
 };
 

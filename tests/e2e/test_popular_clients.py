@@ -84,6 +84,7 @@ CODEX = {
               {"type": "web_search", "external_web_access": False}],
     "tool_choice": "auto", "parallel_tool_calls": False, "reasoning": {"effort": "medium", "summary": "auto"}, "store": False,
     "stream": True, "include": ["reasoning.encrypted_content"], "prompt_cache_key": "0198c5a0", "text": {"verbosity": "low"},
+    "client_metadata": {"session_id": "0198c5a0", "thread_id": "0198c5a1"}, "stream_options": {"reasoning_summary_delivery": "sequential_cutoff"},
 }
 AGENT_TURNS = [SYSTEM, USER, {"role": "assistant", "content": None, "tool_calls": [CALL]},
                {"role": "tool", "tool_call_id": "call_1", "name": "read_file", "content": "x"}, {"role": "user", "content": PARTS}]

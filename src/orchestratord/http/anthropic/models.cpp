@@ -12,7 +12,7 @@ std::string model_object(std::string_view name, std::int64_t created_unix_s) {
   base::append_json_string(out, name);
   out += R"(,"display_name":)";
   base::append_json_string(out, name);
-  return out + fmt::format(R"(,"created_at":"{}"}})", base::rfc3339(created_unix_s * 1000));
+  return out + fmt::format(R"(,"created_at":"{}","lifecycle":"active"}})", base::rfc3339(created_unix_s * 1000));
 }
 
 }  // namespace llorch::orchestratord::http::anthropic

@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "orchestratord/http/anthropic/errors.h"
+#include "orchestratord/http/anthropic/models.h"
 
 namespace llorch::orchestratord::http::anthropic {
 namespace {
@@ -162,6 +163,12 @@ TEST(AnthropicErrors, AFullContextIsToldAsThatApiTellsIt) {
   };
   EXPECT_EQ(message(600, 1), "prompt is too long: 600 tokens > 512 maximum. Ours.");
   EXPECT_EQ(message(512, 1), "input length and `max_tokens` exceed context limit: 512 + 1 > 512. Ours.");
+}
+
+TEST(AnthropicModels, HaveWhatClientsRequire) {
+  EXPECT_EQ(
+      model_object("m", 0),
+      R"({"type":"model","id":"m","display_name":"m","created_at":"1970-01-01T00:00:00.000Z","lifecycle":"active"})");
 }
 
 }  // namespace

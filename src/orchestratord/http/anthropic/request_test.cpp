@@ -2,6 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <boost/json.hpp>
+
+#include "wire/anthropic.h"
+#include "wire/json.h"
+
 namespace llorch::orchestratord::http::anthropic {
 namespace {
 
@@ -54,6 +59,31 @@ TEST(AnthropicRequest, FieldsReachTheSubmission) {
   EXPECT_EQ(s.chat_template_kwargs->text, R"({"enable_thinking":true,"reasoning_effort":"high"})");
   EXPECT_TRUE(request.answer.stream);
   EXPECT_EQ(request.answer.stop, s.stop);
+}
+
+// Also the sampling fields and the list of stop texts, which have values of their own.
+TEST(AnthropicRequest, NullOfAnyFieldMeansLeftOut) {
+  const std::string plain = wire::encode(decoded("").submission);
+  const auto described = boost::json::parse(wire::json_schema<wire::MessagesRequest>());
+  for (const auto& field : described.at("properties").as_object()) {
+    const std::string name(field.key());
+    if (name == "model" || name == "messages" || name == "max_tokens") continue;
+    EXPECT_EQ(wire::encode(decoded('"' + name + "\":null").submission), plain) << name;
+  }
+}
+
+TEST(AnthropicRequest, WhatIsNotDoneHereIsIgnoredOrRefused) {
+  EXPECT_EQ(wire::encode(decoded(R"("billing_policy":{"type":"billing_policy"},"fallbacks":"default",
+                                    "fallback_credit_token":"t")")
+                             .submission),
+            wire::encode(decoded("").submission));
+  for (const std::string name : {"compaction", "thread"}) {
+    const auto refused = decode_messages(R"({"model":"m","max_tokens":9,"messages":[{"role":"user","content":"a"}],")" +
+                                         name + R"(":{"type":"create"}})");
+    ASSERT_FALSE(refused) << name;
+    EXPECT_EQ(detail(refused.error(), "reason"), "unsupported");
+  }
+  EXPECT_TRUE(decode_count_tokens(R"({"model":"m","messages":[{"role":"user","content":"a"}],"compaction":{}})"));
 }
 
 TEST(AnthropicRequest, BlocksBecomeOneText) {

@@ -116,5 +116,12 @@ TEST(LlamaCpp, AFullContextHasAnErrorOfItsOwn) {
   EXPECT_EQ(error.at("llorch").at("code").as_string(), "INVALID_PARAMS");
 }
 
+TEST(LlamaCpp, NullMeansLeftOut) {
+  const auto tokenize =
+      decode_tokenize(R"({"content":"a","model":null,"add_special":null,"parse_special":null,"with_pieces":null})");
+  ASSERT_TRUE(tokenize) << tokenize.error().message;
+  EXPECT_TRUE(tokenize->parse_special);
+}
+
 }  // namespace
 }  // namespace llorch::orchestratord::http::llamacpp

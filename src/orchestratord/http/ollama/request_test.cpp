@@ -2,6 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <boost/json.hpp>
+
+#include "wire/json.h"
+#include "wire/ollama.h"
+
 namespace llorch::orchestratord::http::ollama {
 namespace {
 
@@ -73,6 +78,21 @@ TEST(OllamaChat, OptionsReachTheSubmission) {
   EXPECT_EQ(request.submission.seed, std::nullopt);
   EXPECT_EQ(request.submission.max_tokens, std::nullopt);
   EXPECT_FALSE(chat(R"("format":"")").submission.sampling.json_schema);
+}
+
+TEST(OllamaChat, NullOfAnyFieldMeansLeftOut) {
+  const std::string plain = wire::encode(chat("").submission);
+  const auto described = boost::json::parse(wire::json_schema<wire::OllamaChatRequest>());
+  const auto check = [&](const boost::json::value& schema, auto members) {
+    for (const auto& field : schema.at("properties").as_object()) {
+      const std::string name(field.key());
+      if (name == "model" || name == "messages") continue;
+      EXPECT_EQ(wire::encode(chat(members(name)).submission), plain) << name;
+    }
+  };
+  check(described, [](const std::string& name) { return '"' + name + "\":null"; });
+  check(described.at("properties").at("options"),
+        [](const std::string& name) { return "\"options\":{\"" + name + "\":null}"; });
 }
 
 // That API's defaults stand beside what a client says; none of them makes a request of its own a contradiction.

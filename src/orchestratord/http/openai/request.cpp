@@ -44,7 +44,7 @@ base::Result<Request> shared_part(const wire::OpenAiRequest& common, const wire:
   out.submission.temperature = common.temperature.value_or(1.0);
   out.submission.sampling = sampling_of(common, extensions);
   if (common.stop) out.submission.stop = common.stop->texts;
-  out.submission.seed = common.seed;
+  if (common.seed) out.submission.seed = common.seed->bits;
   out.answer.model = common.model;
   out.answer.choices = out.answer.choices_per_prompt = common.n.value_or(1);
   out.answer.stream = common.stream.value_or(false);

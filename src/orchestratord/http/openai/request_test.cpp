@@ -2,6 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <boost/json.hpp>
+#include <set>
+
+#include "wire/json.h"
+
 namespace llorch::orchestratord::http::openai {
 namespace {
 
@@ -81,6 +86,35 @@ TEST(OpenAiChat, NullMeansLeftOut) {
   EXPECT_EQ(request.submission.temperature, 1.0);
   EXPECT_EQ(request.submission.sampling.top_p, 1.0);
   EXPECT_FALSE(request.submission.tools);
+}
+
+// Also the sampling fields, which have values of their own.
+TEST(OpenAiRequests, NullOfAnyFieldMeansLeftOut) {
+  const auto check = [](const std::string& schema, auto decode, const std::string& body) {
+    const auto left_out = decode("{" + body + "}");
+    ASSERT_TRUE(left_out) << left_out.error().message;
+    const auto described = boost::json::parse(schema);
+    for (const auto& field : described.at("properties").as_object()) {
+      const std::string name(field.key());
+      if (body.find('"' + name + "\":") != std::string::npos) continue;
+      const auto request = decode("{" + body + ",\"" + name + "\":null}");
+      ASSERT_TRUE(request) << name << ": " << request.error().message;
+      EXPECT_EQ(wire::encode(request->submission), wire::encode(left_out->submission)) << name;
+    }
+  };
+  check(wire::json_schema<wire::ChatCompletionRequest>(), decode_chat,
+        R"("model":"m","messages":[{"role":"user","content":"hi"}])");
+  check(wire::json_schema<wire::TextCompletionRequest>(), decode_completion, R"("model":"m","prompt":"p")");
+  check(wire::json_schema<wire::ResponsesRequest>(), decode_response, R"("model":"m","input":"hi")");
+  EXPECT_EQ(detail(decode_chat(chat_body(R"("no_such_field":null)")).error(), "reason"), "unknown");
+  EXPECT_EQ(detail(decode_chat(R"({"model":null,"messages":[]})").error(), "reason"), "missing");
+}
+
+TEST(OpenAiRequests, ASeedBelow0IsTheOneOfTheSameBits) {
+  EXPECT_EQ(chat(R"("seed":-1)").submission.seed, 0xffff'ffff'ffff'ffffU);
+  EXPECT_EQ(chat(R"("seed":-9223372036854775808)").submission.seed, 0x8000'0000'0000'0000U);
+  EXPECT_EQ(completion(R"("seed":18446744073709551615)").submission.seed, 0xffff'ffff'ffff'ffffU);
+  EXPECT_EQ(detail(decode_chat(chat_body(R"("seed":1.5)")).error(), "reason"), "type");
 }
 
 TEST(OpenAiChat, ResponseFormatsConstrainTheOutput) {
@@ -268,6 +302,16 @@ TEST(OpenAiResponse, SearchesOfTheWebAreLeftOut) {
   EXPECT_EQ(request->answer.asked.find("web_search"), std::string::npos);
   EXPECT_NE(request->answer.asked.find(R"("name":"f")"), std::string::npos);
   EXPECT_FALSE(decode_response(R"({"model":"m","input":"a","tools":[{"type":"web_search"}]})")->submission.tools);
+}
+
+TEST(OpenAiResponse, WhatOneClientNotesForItselfChangesNothing) {
+  const auto plain = decode_response(R"({"model":"m","input":"a","stream":true})");
+  const auto request = decode_response(
+      R"({"model":"m","input":"a","stream":true,"stream_options":{"reasoning_summary_delivery":"sequential"},
+          "client_metadata":{"session_id":"s","thread_id":"t"},"background_options":{"completion_window":"2h"},
+          "personality":"friendly"})");
+  ASSERT_TRUE(request) << request.error().message;
+  EXPECT_EQ(wire::encode(request->submission), wire::encode(plain->submission));
 }
 
 TEST(OpenAiResponse, FieldsReachTheSubmission) {
