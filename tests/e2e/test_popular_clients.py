@@ -86,6 +86,9 @@ CODEX = {
     "stream": True, "include": ["reasoning.encrypted_content"], "prompt_cache_key": "0198c5a0", "text": {"verbosity": "low"},
     "client_metadata": {"session_id": "0198c5a0", "thread_id": "0198c5a1"}, "stream_options": {"reasoning_summary_delivery": "sequential_cutoff"},
 }
+NAMESPACE = {"type": "namespace", "name": "mcp__files", "description": "Files.", "tools": [
+    {"type": "function", "name": "read_file", "description": "Reads.", "strict": False, "parameters": {
+        **SCHEMA, "properties": {"path": {"enum": ["a", "b"]}}}}]}
 AGENT_TURNS = [SYSTEM, USER, {"role": "assistant", "content": None, "tool_calls": [CALL]},
                {"role": "tool", "tool_call_id": "call_1", "name": "read_file", "content": "x"}, {"role": "user", "content": PARTS}]
 
@@ -125,6 +128,7 @@ REQUESTS = {
         {"role": "system", "content": "s"}, {"role": "user", "content": [{"type": "input_text", "text": "go"}]}]),
     "Vercel AI SDK, embeddings": ("POST", "/v1/embeddings", {"model": "embed", "input": ["a"], "encoding_format": "float"}),
     "Codex CLI": responses(**CODEX),
+    "Codex CLI, with servers of tools": responses(**{**CODEX, "tools": [NAMESPACE]}),
     # Claude Code.
     "Claude Code, turn": messages(**CLAUDE_CODE, stream=True, temperature=1, metadata={"user_id": "user_1"}, max_tokens=32_000,
                                   stop_sequences=["</x>"]),
@@ -187,6 +191,29 @@ def test_a_call_as_an_agent_reads_it(stack):
     partial = "".join(event["delta"].get("partial_json", "") for event in events if event["type"] == "content_block_delta")
     assert json.loads(partial).keys() == {"path"}
     assert [event["delta"]["stop_reason"] for event in events if event["type"] == "message_delta"] == ["tool_use"]
+
+
+# What Codex reads of a call to a server of tools, and sends back with the result.
+def test_a_call_of_a_namespace_comes_and_goes_by_both_names(stack):
+    _, path, body = responses(tools=[NAMESPACE], tool_choice="required", parallel_tool_calls=False, max_output_tokens=200, seed=1, store=True)
+    answer = stack.request("POST", path, body).json
+    call = answer["output"][-1]
+    assert (call["type"], call["name"], call["namespace"]) == ("function_call", "read_file", "mcp__files"), answer
+    assert json.loads(call["arguments"]).keys() == {"path"} and answer["tools"] == [NAMESPACE]
+    result = {"type": "function_call_output", "call_id": call["call_id"], "output": "x"}
+
+    def tokens(**fields):
+        counted = stack.request("POST", "/v1/responses/input_tokens", {"model": "chat", "tools": [NAMESPACE], **fields})
+        assert counted.status == 200, counted.body
+        return counted.json["input_tokens"]
+
+    whole = tokens(input=[{"role": "user", "content": "go"}, call, result])
+    assert tokens(input=[result], previous_response_id=answer["id"]) == whole
+    plain = {**NAMESPACE["tools"][0], "name": "mcp__files__read_file"}
+    named = {key: value for key, value in call.items() if key != "namespace"} | {"name": plain["name"]}
+    flat = stack.request("POST", "/v1/responses/input_tokens", {
+        "model": "chat", "tools": [plain], "input": [{"role": "user", "content": "go"}, named, result]})
+    assert flat.json["input_tokens"] == whole, "the model reads one function of a joined name"
 
 
 # Clients look for these words to make a conversation shorter: LiteLLM, Claude Code, and those of llama.cpp's server.

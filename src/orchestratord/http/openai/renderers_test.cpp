@@ -184,6 +184,20 @@ TEST(OpenAiRenderers, CallsAndThoughtsAreToldApart) {
   expect_golden("response_calls.json", calls_transcript(response));
 }
 
+TEST(OpenAiRenderers, ACallOfANamespaceIsToldByBothItsNames) {
+  AnswerOptions options = with_calls(response_options(false, false));
+  options.members = {{"add", {"crm", "sum"}}};
+  ResponseRenderer response(options, kIdentity);
+  const std::string whole = calls_transcript(response);
+  EXPECT_NE(whole.find(R"(,"name":"sum","namespace":"crm"})"), std::string::npos) << whole;
+  options.stream = true;
+  ResponseRenderer events(options, kIdentity);
+  const std::string out = calls_transcript(events);
+  EXPECT_NE(out.find(R"(,"name":"sum","namespace":"crm"})"), std::string::npos) << out;
+  EXPECT_NE(out.find(R"(,"name":"sum","arguments":)"), std::string::npos) << out;
+  EXPECT_EQ(out.find(R"("name":"add")"), std::string::npos) << out;
+}
+
 // The log-probabilities of `type`'s events, as the spellings of their tokens.
 std::string logprobs_of(std::string_view events, std::string_view type) {
   std::string out;

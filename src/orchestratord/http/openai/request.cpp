@@ -248,7 +248,8 @@ base::Result<Request> decode_response(std::string_view text) {
   Request out = TRY(shared_part(body.common, body.extensions));
   wire::SubmitRequest& submission = out.submission;
   submission.max_tokens = body.max_output_tokens;
-  submission.messages = TRY(template_messages(TRY(chat_messages(body.input, body.instructions))));
+  ResponseTools tools = TRY(chat_tools(body.tools));
+  submission.messages = TRY(template_messages(TRY(chat_messages(body.input, body.instructions, tools.members))));
   submission.chat_template_kwargs = std::move(body.chat_template_kwargs);
   if (body.reasoning && body.reasoning->effort) {
     submission.chat_template_kwargs =
@@ -260,8 +261,10 @@ base::Result<Request> decode_response(std::string_view text) {
   if (body.text && body.text->format) {
     TRY(set_format("text.format", body.text->format->type, body.text->format->schema, submission.sampling));
   }
-  TRY(set_tools(TRY(chat_tools(body.tools)), body.tool_choice.value_or(wire::ResponseToolChoice{}).choice,
-                body.parallel_tool_calls, out));
+  wire::ToolChoice choice = body.tool_choice.value_or(wire::ResponseToolChoice{}).choice;
+  if (choice.function) choice.function = tools.chosen(*choice.function);
+  TRY(set_tools(tools.functions, choice, body.parallel_tool_calls, out));
+  out.answer.members = std::move(tools.members);
   out.answer.endpoint = Endpoint::kResponses;
   out.answer.background = body.background.value_or(false);
   out.answer.kept = out.answer.background || body.store.value_or(false);

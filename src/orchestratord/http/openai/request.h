@@ -11,6 +11,7 @@
 #include "base/result.h"
 #include "orchestratord/http/chat/output_reader.h"
 #include "orchestratord/http/chat/tool_use.h"
+#include "orchestratord/http/openai/response_items.h"
 #include "wire/openai.h"
 #include "wire/task.h"
 
@@ -38,6 +39,7 @@ struct AnswerOptions {
   bool is_flex = false;              // the answer's service_tier; completions have none
   std::string echo;                  // text that the output begins with
   std::string asked;                 // of a response: members of the request that it repeats, `"name":value,...`
+  MemberNames members{};             // of the response's tools
   std::shared_ptr<const chat::Reading> reading{};  // tasks::Admission::reading
   // Of several choices (choices.h) a renderer makes this one's part; then the answer has the first job's id.
   std::int64_t choices = 1;  // of all prompts

@@ -314,6 +314,83 @@ TEST(OpenAiResponse, WhatOneClientNotesForItselfChangesNothing) {
   EXPECT_EQ(wire::encode(request->submission), wire::encode(plain->submission));
 }
 
+Request response_with(const std::string& members) {
+  auto request = decode_response(R"({"model":"m","input":"a",)" + members + "}");
+  EXPECT_TRUE(request) << members << ": " << request.error().message;
+  return request ? *request : Request{};
+}
+// The names that the model is told.
+std::vector<std::string> told_names(const Request& request) {
+  std::vector<std::string> out;
+  if (!request.submission.tools) return out;
+  const auto tools = boost::json::parse(request.submission.tools->text);
+  for (const auto& tool : tools.as_array()) {
+    out.emplace_back(tool.at("function").at("name").as_string());
+  }
+  return out;
+}
+
+TEST(OpenAiResponse, FunctionsOfANamespaceAreFunctions) {
+  const Request request = response_with(
+      R"("tools":[{"type":"function","name":"find"},
+          {"type":"namespace","name":"crm","description":"d","tools":[
+            {"type":"function","name":"find","parameters":{"type":"object"}},{"type":"function","name":"add"}]},
+          {"type":"namespace","name":"mcp__files__","tools":[{"type":"function","name":"read"}]}],
+          "tool_choice":{"type":"function","name":"add"})");
+  EXPECT_EQ(told_names(request), (std::vector<std::string>{"find", "crm__find", "crm__add", "mcp__files__read"}));
+  EXPECT_EQ(request.answer.members, (MemberNames{{"crm__find", {"crm", "find"}},
+                                                 {"crm__add", {"crm", "add"}},
+                                                 {"mcp__files__read", {"mcp__files__", "read"}}}));
+  EXPECT_EQ(request.tool_use->function, "crm__add");
+  EXPECT_NE(request.answer.asked.find(R"("type":"namespace","name":"crm")"), std::string::npos) << request.answer.asked;
+  EXPECT_NE(request.answer.asked.find(R"({"type":"function","name":"add"})"), std::string::npos);
+}
+
+TEST(OpenAiResponse, FunctionsOfNamespacesAreToldApart) {
+  const std::string member = R"({"type":"function","name":")";
+  const auto space = [&](const std::string& name, const std::string& function) {
+    return R"({"type":"namespace","name":")" + name + R"(","tools":[)" + member + function + "\"}]}";
+  };
+  const std::string long_name(60, 'x');
+  const Request request =
+      response_with(R"("tools":[)" + space("a", "b__c") + "," + space("a__b", "c") + "," + space(long_name, "find") +
+                    "," + space(long_name, "add") + "," + space("z", "f") + "," + member + R"(z__f"}])");
+  const std::vector<std::string> names = told_names(request);
+  ASSERT_EQ(names.size(), 6u);
+  EXPECT_EQ(names[0], "a__b__c");
+  EXPECT_TRUE(names[1].starts_with("a__b__c_")) << names[1];
+  EXPECT_TRUE(names[4].starts_with("z__f_")) << names[4];
+  EXPECT_EQ(names[5], "z__f");
+  EXPECT_EQ(std::set(names.begin(), names.end()).size(), 6u);
+  EXPECT_EQ(request.answer.members.at(names[3]), (MemberName{long_name, "add"}));
+  for (const std::string& name : names) EXPECT_LE(name.size(), 64u);
+}
+
+TEST(OpenAiResponse, ACallOfANamespaceComesBackByTheNameThatTheModelKnows) {
+  const auto told = [](const std::string& tools) {
+    const auto decoded =
+        decode_response(R"({"model":"m","tools":[)" + tools + R"(],"input":[{"role":"user","content":"a"},
+          {"type":"function_call","call_id":"1","namespace":"a__b","name":"c","arguments":"{}"},
+          {"type":"function_call","call_id":"2","namespace":null,"name":"d","arguments":"{}"}]})");
+    EXPECT_TRUE(decoded) << decoded.error().message;
+    const Request request = decoded.value_or(Request{});
+    std::vector<std::string> out;
+    const auto messages = boost::json::parse(request.submission.messages->text);
+    for (const auto& call : messages.at(1).at("tool_calls").as_array()) {
+      out.emplace_back(call.at("function").at("name").as_string());
+    }
+    const std::vector<std::string> names = told_names(request);
+    return std::pair(out, names.empty() ? std::string() : names.back());
+  };
+  const std::string space = R"({"type":"namespace","name":"a__b","tools":[{"type":"function","name":"c"}]})";
+  const auto plain = told(space);
+  EXPECT_EQ(plain.first, (std::vector<std::string>{"a__b__c", "d"}));
+  const auto taken = told(R"({"type":"function","name":"a__b__c"},)" + space);
+  EXPECT_EQ(taken.first, (std::vector<std::string>{taken.second, "d"}));
+  EXPECT_NE(taken.second, "a__b__c");
+  EXPECT_EQ(told("").first, (std::vector<std::string>{"a__b__c", "d"})) << "of a conversation whose tools are gone";
+}
+
 TEST(OpenAiResponse, FieldsReachTheSubmission) {
   const auto request = decode_response(
       R"({"model":"m","input":"hi","stream":true,"max_output_tokens":9,"temperature":0.5,"top_logprobs":2,
@@ -354,6 +431,12 @@ TEST(OpenAiResponse, RefusalsNameTheFieldAndTheReason) {
       {R"("input":"a","truncation":"middle")", "truncation", "enum"},
       {R"("input":"a","n":2)", "n", "unsupported"},
       {R"("input":"a","tools":[{"type":"file_search"}])", "tools[0].type", "unsupported"},
+      {R"("input":"a","tools":[{"type":"namespace","name":"a b","tools":[]}])", "tools[0].name", "charset"},
+      {R"("input":"a","tools":[{"type":"namespace","name":"a"}])", "tools[0].tools", "type"},
+      {R"("input":"a","tools":[{"type":"namespace","name":"a","tools":[{"type":"custom","name":"b"}]}])",
+       "tools[0].tools[0].type", "unsupported"},
+      {R"("input":"a","tools":[{"type":"namespace","name":"a","tools":[{"type":"function","name":""}]}])",
+       "tools[0].tools[0].name", "charset"},
       {R"("input":"a","tool_choice":"required")", "tool_choice", "combination"},
       {R"("input":"a","tool_choice":{"type":"function","function":{"name":"f"}})", "tool_choice.function", "unknown"},
       {R"("input":"a","tool_choice":{"type":"web_search","name":"f"})", "tool_choice.type", "unsupported"},

@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <boost/json.hpp>
 #include <string_view>
 
+#include "base/sha256.h"
 #include "orchestratord/http/chat/parsing.h"
 #include "orchestratord/http/chat/tools.h"
 
@@ -14,6 +16,23 @@ namespace {
 namespace json = boost::json;
 using chat::refused;
 using chat::text_at;
+
+constexpr std::size_t kNameBytesMax = chat::FunctionRules().name_bytes_max;
+
+// crm and find are crm__find. Where that is too long, or taken by another one (`clash` counts such names), a digest tells them apart.
+std::string joined_name(const MemberName& member, int clash = 0) {
+  std::string plain = fmt::format("{}{}{}", member.space, member.space.ends_with("__") ? "" : "__", member.name);
+  if (clash == 0 && plain.size() <= kNameBytesMax) return plain;
+  const std::string digest =
+      base::to_hex(base::sha256(fmt::format("{}\n{}\n{}", member.space, member.name, clash))).substr(0, 8);
+  return fmt::format("{}_{}", plain.substr(0, kNameBytesMax - digest.size() - 1), digest);
+}
+
+// The model's name for it; of one that the request's tools do not have, what it would be.
+std::string known_name(const MemberName& member, const MemberNames& members) {
+  const auto it = std::ranges::find(members, member, &MemberNames::value_type::second);
+  return it != members.end() ? it->first : joined_name(member);
+}
 
 base::Result<json::value> chat_part(const json::value& part, const std::string& path) {
   const json::object* object = part.if_object();
@@ -46,7 +65,11 @@ base::Result<json::value> chat_content(const json::object& item, std::string_vie
 }
 
 // Calls stand in the message of the assistant who made them.
-void add_call(const json::object& item, json::array& messages) {
+void add_call(const json::object& item, const MemberNames& members, json::array& messages) {
+  std::string name(text_at(item, "name"));
+  if (const std::string_view space = text_at(item, "namespace"); !space.empty()) {
+    name = known_name({.space = std::string(space), .name = name}, members);
+  }
   const bool has_assistant = !messages.empty() && text_at(messages.back().get_object(), "role") == "assistant";
   if (!has_assistant) messages.push_back({{"role", "assistant"}, {"content", ""}});
   json::object& message = messages.back().get_object();
@@ -54,11 +77,11 @@ void add_call(const json::object& item, json::array& messages) {
   message["tool_calls"].get_array().push_back(
       {{"id", json::string(text_at(item, "call_id"))},
        {"type", "function"},
-       {"function",
-        {{"name", json::string(text_at(item, "name"))}, {"arguments", json::string(text_at(item, "arguments"))}}}});
+       {"function", {{"name", name}, {"arguments", json::string(text_at(item, "arguments"))}}}});
 }
 
-base::Result<> add_item(const json::value& value, const std::string& path, json::array& messages) {
+base::Result<> add_item(const json::value& value, const std::string& path, const MemberNames& members,
+                        json::array& messages) {
   const json::object* item = value.if_object();
   if (item == nullptr) return refused(path, "type", path + " must be an object");
   const std::string_view type = text_at(*item, "type");
@@ -66,7 +89,7 @@ base::Result<> add_item(const json::value& value, const std::string& path, json:
     messages.push_back(
         {{"role", json::string(text_at(*item, "role"))}, {"content", TRY(chat_content(*item, "content", path))}});
   } else if (type == "function_call") {
-    add_call(*item, messages);
+    add_call(*item, members, messages);
   } else if (type == "function_call_output") {
     messages.push_back({{"role", "tool"},
                         {"tool_call_id", json::string(text_at(*item, "call_id"))},
@@ -81,10 +104,45 @@ base::Result<> add_item(const json::value& value, const std::string& path, json:
   return {};
 }
 
+// Its functions become functions of the list, under names that no other one there has.
+base::Result<> add_namespace(const json::object& tool, const std::string& path, ResponseTools& tools,
+                             json::array& functions) {
+  json::object named;
+  named["name"] = json::string(text_at(tool, "name"));
+  TRY(chat::check_function(named, path, {}));
+  const json::value* list = tool.if_contains("tools");
+  if (list == nullptr || !list->is_array()) {
+    return refused(path + ".tools", "type", path + ".tools must be a list of functions");
+  }
+  TRY(chat::check_tools_count(functions.size() + list->get_array().size(), {}));
+  for (std::size_t f = 0; f < list->get_array().size(); ++f) {
+    const std::string full = fmt::format("{}.tools[{}]", path, f);
+    const json::object* sent = list->get_array()[f].if_object();
+    if (sent == nullptr || text_at(*sent, "type") != "function") {
+      return refused(full + ".type", "unsupported", full + ".type must be function: no tool runs here");
+    }
+    TRY(chat::check_function(*sent, full, {}));
+    const MemberName member{.space = std::string(text_at(tool, "name")), .name = std::string(text_at(*sent, "name"))};
+    std::string name = known_name(member, tools.members);
+    const auto is_taken = [&] {
+      const auto it = tools.members.find(name);
+      return tools.plain.contains(name) || (it != tools.members.end() && it->second != member);
+    };
+    for (int clash = 1; is_taken(); ++clash) name = joined_name(member, clash);
+    json::object function = *sent;
+    function.stable_erase("type");
+    function["name"] = name;
+    functions.push_back(std::move(function));
+    tools.members.emplace(std::move(name), member);
+  }
+  return {};
+}
+
 }  // namespace
 
 base::Result<wire::JsonArray> chat_messages(const wire::TextOrList& input,
-                                            const std::optional<std::string>& instructions, std::string_view field) {
+                                            const std::optional<std::string>& instructions, const MemberNames& members,
+                                            std::string_view field) {
   const json::value items = json::parse(input.json);  // it was read from JSON
   json::array messages;
   if (instructions) messages.push_back({{"role", "system"}, {"content", *instructions}});
@@ -92,7 +150,7 @@ base::Result<wire::JsonArray> chat_messages(const wire::TextOrList& input,
     messages.push_back({{"role", "user"}, {"content", items}});
   } else {
     for (std::size_t i = 0; i < items.get_array().size(); ++i) {
-      TRY(add_item(items.get_array()[i], fmt::format("{}[{}]", field, i), messages));
+      TRY(add_item(items.get_array()[i], fmt::format("{}[{}]", field, i), members, messages));
     }
   }
   return wire::JsonArray{json::serialize(messages)};
@@ -103,22 +161,40 @@ bool is_left_out(const json::value& tool) {
   return tool.is_object() && text_at(tool.get_object(), "type").starts_with("web_search");
 }
 
-base::Result<std::optional<wire::JsonArray>> chat_tools(const std::optional<wire::JsonArray>& tools) {
-  if (!tools) return std::nullopt;
+std::string ResponseTools::chosen(std::string_view name) const {
+  const auto is_named = [&](const auto& member) { return member.second.name == name; };
+  if (plain.contains(name) || std::ranges::count_if(members, is_named) != 1) return std::string(name);
+  return std::ranges::find_if(members, is_named)->first;
+}
+
+base::Result<ResponseTools> chat_tools(const std::optional<wire::JsonArray>& tools) {
+  ResponseTools out;
+  if (!tools) return out;
   json::array functions;
   const json::value list = json::parse(tools->text);
+  for (const json::value& tool : list.get_array()) {
+    const json::object* object = tool.if_object();
+    if (object != nullptr && text_at(*object, "type") == "function") out.plain.emplace(text_at(*object, "name"));
+  }
   for (std::size_t t = 0; t < list.get_array().size(); ++t) {
     const std::string path = fmt::format("tools[{}]", t);
     if (is_left_out(list.get_array()[t])) continue;
     const json::object* tool = list.get_array()[t].if_object();
-    if (tool == nullptr || text_at(*tool, "type") != "function") {
-      return refused(path + ".type", "unsupported", path + ".type must be function: no tool runs here");
+    const std::string_view type = tool == nullptr ? "" : text_at(*tool, "type");
+    if (type == "namespace") {
+      TRY(add_namespace(*tool, path, out, functions));
+      continue;
+    }
+    if (type != "function") {
+      return refused(path + ".type", "unsupported",
+                     path + ".type must be function, or namespace with functions: no tool runs here");
     }
     json::object function = *tool;
     function.stable_erase("type");
     functions.push_back(std::move(function));
   }
-  return TRY(chat::nested_functions(std::move(functions)));
+  out.functions = TRY(chat::nested_functions(std::move(functions)));
+  return out;
 }
 
 }  // namespace llorch::orchestratord::http::openai

@@ -151,12 +151,15 @@ void ResponseRenderer::close_item(std::string_view status, std::string& out) {
 
 void ResponseRenderer::add_call(const chat::Part& call, std::string& out) {
   const std::string id = fmt::format("fc_{}_{}", identity_.job_id.value, call.index);
-  std::string name, arguments;
-  base::append_json_string(name, call.name);
+  const auto member = options_.members.find(call.name);
+  std::string name, arguments, space;
+  base::append_json_string(name, member == options_.members.end() ? call.name : member->second.name);
   base::append_json_string(arguments, call.text);
+  if (member != options_.members.end()) base::append_json_string(space = R"(,"namespace":)", member->second.space);
   const auto item = [&](std::string_view status, std::string_view so_far) {
-    return fmt::format(R"({{"id":"{}","type":"function_call","status":"{}","arguments":{},"call_id":"{}","name":{}}})",
-                       id, status, so_far, chat::call_id("call_", identity_.job_id, call), name);
+    return fmt::format(
+        R"({{"id":"{}","type":"function_call","status":"{}","arguments":{},"call_id":"{}","name":{}{}}})", id, status,
+        so_far, chat::call_id("call_", identity_.job_id, call), name, space);
   };
   const std::string whole = item("completed", arguments);
   if (options_.stream) {

@@ -71,7 +71,7 @@ base::Result<std::vector<ListedItem>> new_items(const wire::JsonArray& sent, std
     return refused(fmt::format("items[{}].type", i), "unsupported",
                    fmt::format("items[{}] names an item that is kept elsewhere; send the item itself", i));
   }
-  const auto settled = template_messages(TRY(chat_messages({sent.text}, std::nullopt, "items")));
+  const auto settled = template_messages(TRY(chat_messages({sent.text}, std::nullopt, {}, "items")));
   if (!settled) return refused("items", "type", "items are no input of a response: " + settled.error().message);
   return listed_items(call_id, sent.text);
 }
