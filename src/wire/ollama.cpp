@@ -36,13 +36,13 @@ struct Codec<OllamaFormat> {
 
 template <>
 struct Codec<OllamaThink> {
-  static constexpr std::array<std::string_view, 3> kEfforts = {"low", "medium", "high"};
+  static constexpr std::array<std::string_view, 4> kEfforts = {"low", "medium", "high", "max"};
 
   static base::Result<> read(const bj::value& v, const Path& path, const Bounds&, UnknownKeys, OllamaThink& out) {
     const std::string_view effort = v.is_string() ? std::string_view(v.get_string()) : std::string_view();
     const bool is_effort = std::ranges::find(kEfforts, effort) != kEfforts.end();
     if (!v.is_bool() && !is_effort) {
-      return field_error(path, "enum", fmt::format("{} must be true, false, low, medium or high", path));
+      return field_error(path, "enum", fmt::format("{} must be true, false, low, medium, high or max", path));
     }
     out = {.enabled = is_effort || v.get_bool(), .effort = std::string(effort)};
     return {};
@@ -51,7 +51,7 @@ struct Codec<OllamaThink> {
     if (v.effort.empty()) return Codec<bool>::write(out, v.enabled);
     append_json_string(out, v.effort);
   }
-  static bj::object schema(const Bounds&) { return {{"enum", bj::array{true, false, "low", "medium", "high"}}}; }
+  static bj::object schema(const Bounds&) { return {{"enum", bj::array{true, false, "low", "medium", "high", "max"}}}; }
 };
 
 template <>
@@ -111,6 +111,21 @@ struct Codec<OllamaInputs> {
   }
 };
 
+// As Go reads a number into an integer.
+template <>
+struct Codec<OllamaInteger> {
+  static base::Result<> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys unknown,
+                             OllamaInteger& out) {
+    constexpr double kLeastBeyond = 9.2e18;  // nearly 2^63
+    const double* number = v.if_double();
+    if (number == nullptr) return Codec<std::int64_t>::read(v, path, b, unknown, out.value);
+    const double cut = std::clamp(std::trunc(*number), -kLeastBeyond, kLeastBeyond);
+    return Codec<std::int64_t>::read(bj::value(static_cast<std::int64_t>(cut)), path, b, unknown, out.value);
+  }
+  static void write(std::string& out, const OllamaInteger& v) { Codec<std::int64_t>::write(out, v.value); }
+  static bj::object schema(const Bounds& b) { return Codec<double>::schema(b); }
+};
+
 template <>
 struct Table<OllamaOptions> {
   using S = OllamaOptions;
@@ -119,42 +134,28 @@ struct Table<OllamaOptions> {
     return {
         optional("seed", &S::seed, "Below 0: one is drawn."),
         optional("num_predict", &S::num_predict, "0 and below: what the context has room for.", {-kAny, 1'000'000}),
-        optional("temperature", &S::temperature, "0 is greedy.", {0, 2}),
-        optional("top_k", &S::top_k, "Most likely tokens kept; 0 is off.", {0, 10'000'000}),
-        optional("top_p", &S::top_p, "Smallest set of tokens with this probability mass; 1 is off.", {0, 1}),
-        optional("min_p", &S::min_p, "Least probability relative to the likeliest token; 0 is off.", {0, 1}),
-        optional("typical_p", &S::typical_p, "Mass of the tokens nearest to the entropy that is kept; 1 is off.",
+        optional("temperature", &S::temperature, "0 is greedy. Omitted: 0.8.", {0, 2}),
+        optional("top_k", &S::top_k, "Most likely tokens kept; 0 is off. Omitted: 40.", {0, 10'000'000}),
+        optional("top_p", &S::top_p, "Smallest set of tokens with this probability mass; 1 is off. Omitted: 0.9.",
                  {0, 1}),
-        optional("repeat_penalty", &S::repeat_penalty, "repetition_penalty of /v2; 1 is off.", {0, 2}),
+        optional("min_p", &S::min_p, "Least probability relative to the likeliest token; 0 is off. Omitted: 0.",
+                 {0, 1}),
+        optional("typical_p", &S::typical_p,
+                 "Mass of the tokens nearest to the entropy that is kept; 1 is off. Omitted: 1.", {0, 1}),
+        optional("repeat_penalty", &S::repeat_penalty, "repetition_penalty of /v2; 1 is off. Omitted: 1.1.", {0, 2}),
         optional("repeat_last_n", &S::repeat_last_n,
-                 "Newest tokens the penalties look at; 0: no penalties, -1: all of them.", {-1, 10'000'000}),
-        optional("presence_penalty", &S::presence_penalty, "Subtracted once from seen tokens.", {-2, 2}),
-        optional("frequency_penalty", &S::frequency_penalty, "Subtracted per occurrence of a token.", {-2, 2}),
-        optional("mirostat", &S::mirostat, "1 or 2: this version of mirostat instead of the cuts; 0 is off.", {0, 2}),
-        optional("mirostat_tau", &S::mirostat_tau, "Surprise mirostat aims at, in bits per token.", {0, 20}),
-        optional("mirostat_eta", &S::mirostat_eta, "How fast mirostat corrects itself.", {0, 1}),
+                 "Newest tokens the penalties look at; 0: no penalties, -1: all of them. Omitted: 64.",
+                 {-1, 10'000'000}),
+        optional("presence_penalty", &S::presence_penalty, "Subtracted once from seen tokens. Omitted: 0.", {-2, 2}),
+        optional("frequency_penalty", &S::frequency_penalty, "Subtracted per occurrence of a token. Omitted: 0.",
+                 {-2, 2}),
+        optional("mirostat", &S::mirostat,
+                 "1 or 2: this version of mirostat instead of the cuts; 0 is off. Omitted: 0.", {0, 2}),
+        optional("mirostat_tau", &S::mirostat_tau, "Surprise mirostat aims at, in bits per token. Omitted: 5.",
+                 {0, 20}),
+        optional("mirostat_eta", &S::mirostat_eta, "How fast mirostat corrects itself. Omitted: 0.1.", {0, 1}),
         optional("stop", &S::stop, "Texts that end the output; they are not part of it.", {0, kStopTextsMax})};
   }
-};
-
-// null is left out, as everywhere, also of the options that have a value of their own then.
-template <>
-struct Codec<std::optional<OllamaOptions>> {
-  static base::Result<> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys unknown,
-                             std::optional<OllamaOptions>& out) {
-    out.reset();
-    if (v.is_null()) return {};
-    if (!v.is_object()) return Codec<OllamaOptions>::read(v, path, b, unknown, out.emplace());
-    bj::object given;
-    for (const auto& [name, value] : v.get_object()) {
-      if (!value.is_null()) given[name] = value;
-    }
-    return Codec<OllamaOptions>::read(given, path, b, unknown, out.emplace());
-  }
-  static void write(std::string& out, const std::optional<OllamaOptions>& v) {
-    Codec<OllamaOptions>::write(out, v.value_or(OllamaOptions{}));
-  }
-  static bj::object schema(const Bounds& b) { return Codec<OllamaOptions>::schema(b); }
 };
 
 template <>

@@ -18,7 +18,7 @@ namespace llorch::wire {
 struct OllamaFormat {
   std::optional<JsonSchema> schema;
 };
-// On the wire true, false, or how hard: "low", "medium", "high".
+// On the wire true, false, or how hard: "low", "medium", "high", "max".
 struct OllamaThink {
   bool enabled = false;
   std::string effort;  // empty: not told
@@ -28,21 +28,26 @@ struct OllamaKeepAlive {
   bool is_zero = false;  // memory is to be freed now
 };
 
+// On the wire any number, whose fraction is cut off.
+struct OllamaInteger {
+  std::int64_t value = 0;
+};
+
 struct OllamaOptions {
-  std::optional<std::int64_t> seed;         // below 0: one is drawn
-  std::optional<std::int64_t> num_predict;  // 0 and below: what the context has room for
-  double temperature = 0.8;
-  std::int64_t top_k = 40;
-  double top_p = 0.9;
-  double min_p = 0.0;
-  double typical_p = 1.0;
-  double repeat_penalty = 1.1;
-  std::int64_t repeat_last_n = 64;  // 0: no penalties; below: of all tokens
-  double presence_penalty = 0.0;
-  double frequency_penalty = 0.0;
-  std::int64_t mirostat = 0;
-  double mirostat_tau = 5.0;
-  double mirostat_eta = 0.1;
+  std::optional<OllamaInteger> seed;         // below 0: one is drawn
+  std::optional<OllamaInteger> num_predict;  // 0 and below: what the context has room for
+  std::optional<double> temperature;
+  std::optional<OllamaInteger> top_k;
+  std::optional<double> top_p;
+  std::optional<double> min_p;
+  std::optional<double> typical_p;
+  std::optional<double> repeat_penalty;
+  std::optional<OllamaInteger> repeat_last_n;  // 0: no penalties; below: of all tokens
+  std::optional<double> presence_penalty;
+  std::optional<double> frequency_penalty;
+  std::optional<OllamaInteger> mirostat;
+  std::optional<double> mirostat_tau;
+  std::optional<double> mirostat_eta;
   std::optional<StopTexts> stop;
 };
 

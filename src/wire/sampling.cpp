@@ -1,6 +1,7 @@
 #include "wire/sampling.h"
 
 #include "wire/sampling_fields.h"
+#include "wire/sampling_reset.h"
 
 namespace llorch::wire {
 namespace {
@@ -108,6 +109,18 @@ std::vector<std::string_view> names_of_changed_fields(const SamplingRequest& req
   std::vector<std::string_view> names;
   for_each_changed(request, [&](const Field& field, const std::string&) { names.push_back(field.name); });
   return names;
+}
+
+void reset_field(SamplingRequest& request, std::string_view name) {
+  const SamplingRequest defaults;
+  const Fields fields = Table<SamplingRequest>::fields();
+  const auto field = std::ranges::find(fields, name, &Field::name);
+  ASSERT(field != fields.end(), "name={}", name);
+  std::string json;
+  field->codec->write(json, reinterpret_cast<const std::byte*>(&defaults) + field->offset);
+  const auto read = field->codec->read(bj::parse(json), Path{}, field->bounds, UnknownKeys::kRefuse,
+                                       reinterpret_cast<std::byte*>(&request) + field->offset);
+  ASSERT(read, "a default of {} is none", name);
 }
 
 }  // namespace llorch::wire

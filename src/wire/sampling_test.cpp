@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "wire/json.h"
+#include "wire/sampling_reset.h"
 #include "wire/task.h"
 #include "wire/worker.h"
 
@@ -129,6 +130,22 @@ TEST(Sampling, OperatorsSeeWhatWasChangedAndNothingTextLike) {
   r.logit_bias = {{3, 1.0}};
   r.dry_sequence_breakers = {"secret"};
   EXPECT_EQ(changed_sampling_fields(r), R"("top_k":40,"sampler_order":"temperature_last")");
+}
+
+TEST(Sampling, AnyFieldCanBeGivenItsDefaultAgain) {
+  SamplingRequest r;
+  r.top_k = 40;
+  r.repetition_scope = PenaltyScope::kOutput;
+  r.dry_sequence_breakers = {"x"};
+  r.logit_bias = {{3, 1.0}};
+  r.json_schema = JsonSchema{"true"};
+  r.logprobs = true;
+  std::size_t left = names_of_changed_fields(r).size();
+  EXPECT_EQ(left, 6u);
+  for (const std::string_view name : names_of_changed_fields(r)) {
+    reset_field(r, name);
+    EXPECT_EQ(names_of_changed_fields(r).size(), --left) << name;
+  }
 }
 
 // A receipt's parameters and what operators see as changed do not tell the two zeros apart.

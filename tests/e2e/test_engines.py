@@ -67,6 +67,27 @@ def test_the_catalog_tells_what_is_known_of_an_engines_model(pair):
     assert listed["tale"]["facts"] == shown["facts"] and "chat_format" not in listed["tale"]
 
 
+@pytest.mark.parametrize("kind", ["llamacpp", "openai", "vllm", "tgi", "triton"])
+def test_ollamas_clients_reach_every_kind(kind):
+    """Its API has values of its own for what a request leaves out: an engine that does not know such an option goes without it, and what
+    the client sends is refused."""
+    with FakeEngine(kind) as engine, EngineStack([entry(engine)]) as stack:
+        known = "top_k" in stack.request("GET", "/v2/catalog/models/tale?facts=true").json["facts"]["parameters"]
+        asked = {"model": "tale", "stream": False, "options": {"num_predict": 4, "seed": 7}}
+        generated = stack.request("POST", "/api/generate", {**asked, "prompt": PROMPT, "raw": True})
+        assert generated.status == 200, generated.body
+        assert generated.json["response"] == "".join(tokens_of(PROMPT, 7, 4))
+        (sent,) = (body for body in engine.submissions() if PROMPT in json.dumps(body))
+        assert kind != "vllm" or (sent["top_k"], sent["repetition_penalty"]) == (40, pytest.approx(1.1))
+        if kind != "triton":  # which has no chat template
+            chatted = stack.request("POST", "/api/chat", {**asked, "messages": [{"role": "user", "content": "Hello"}]})
+            assert chatted.status == 200 and chatted.json["message"]["content"], chatted.body
+        chosen = {**asked, "options": {"num_predict": 4, "top_k": 40}}
+        response = stack.request("POST", "/api/generate", {**chosen, "prompt": PROMPT, "raw": True})
+        assert response.status == (200 if known else 400), response.body
+        assert known or response.json["llorch"]["details"]["field"] == "top_k"
+
+
 def test_llama_cpp_is_asked_in_its_own_api():
     """OC-ADAPT-5001 OC-ADAPT-5010#sampler: health, properties, completion and the end of a cancelled one go by its own paths; every sampler is
     named, so that a job that names none gets our defaults and not its, and one that names some gets those.

@@ -62,7 +62,8 @@ void Gateway::submit(Request request, Caller caller) {
        .caller = caller.principal,
        .correlation_id = caller.correlation_id,
        .tool_use = std::move(request.tool_use),
-       .long_outputs = tasks::LongOutputs::kCut},
+       .long_outputs = tasks::LongOutputs::kCut,
+       .api_defaults = std::move(request.api_defaults)},
       [this, options = std::move(request.answer), caller](base::Result<tasks::Admission> admission) mutable {
         if (!admission) return refuse(context_, caller.exchange, std::move(admission).error());
         ASSERT(admission->stream != nullptr, "a job without a task_id of its client's is new");

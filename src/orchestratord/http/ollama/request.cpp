@@ -1,5 +1,6 @@
 #include "orchestratord/http/ollama/request.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "orchestratord/http/chat/parsing.h"
@@ -14,27 +15,47 @@ namespace {
 
 using chat::refused;
 
+// That API's own values of what a request leaves out.
+constexpr double kTemperature = 0.8, kTopP = 0.9, kRepeatPenalty = 1.1;
+constexpr std::int64_t kTopK = 40, kRepeatLastN = 64;
+
+std::int64_t value_or(const std::optional<wire::OllamaInteger>& number, std::int64_t otherwise) {
+  return number ? number->value : otherwise;
+}
+
 // A cut that a greedy job or mirostat would leave without effect is left out: that API has its cuts by default.
 wire::SamplingRequest sampling_of(const wire::OllamaOptions& options) {
+  const wire::SamplingRequest defaults;
   wire::SamplingRequest out;
-  const bool has_cuts = options.temperature > 0 && options.mirostat == 0;
-  if (has_cuts) {
-    out.top_k = options.top_k;
-    out.top_p = options.top_p;
-    out.min_p = options.min_p;
-    out.typical_p = options.typical_p;
+  const bool greedy = options.temperature.value_or(kTemperature) == 0;
+  const std::int64_t mirostat = value_or(options.mirostat, 0);
+  if (!greedy && mirostat == 0) {
+    out.top_k = value_or(options.top_k, kTopK);
+    out.top_p = options.top_p.value_or(kTopP);
+    out.min_p = options.min_p.value_or(defaults.min_p);
+    out.typical_p = options.typical_p.value_or(defaults.typical_p);
   }
-  if (options.temperature > 0 && options.mirostat != 0) {
-    out.mirostat = options.mirostat;
-    out.mirostat_tau = options.mirostat_tau;
-    out.mirostat_eta = options.mirostat_eta;
+  if (!greedy && mirostat != 0) {
+    out.mirostat = mirostat;
+    out.mirostat_tau = options.mirostat_tau.value_or(defaults.mirostat_tau);
+    out.mirostat_eta = options.mirostat_eta.value_or(defaults.mirostat_eta);
   }
-  if (options.repeat_last_n != 0) {
-    out.penalty_last_n = options.repeat_last_n < 0 ? 0 : options.repeat_last_n;
-    out.repetition_penalty = options.repeat_penalty;
-    out.presence_penalty = options.presence_penalty;
-    out.frequency_penalty = options.frequency_penalty;
+  const std::int64_t last_n = value_or(options.repeat_last_n, kRepeatLastN);
+  if (last_n != 0) {
+    out.penalty_last_n = std::max<std::int64_t>(last_n, 0);
+    out.repetition_penalty = options.repeat_penalty.value_or(kRepeatPenalty);
+    out.presence_penalty = options.presence_penalty.value_or(defaults.presence_penalty);
+    out.frequency_penalty = options.frequency_penalty.value_or(defaults.frequency_penalty);
   }
+  return out;
+}
+
+std::vector<std::string_view> defaults_of(const wire::OllamaOptions& options) {
+  std::vector<std::string_view> out;
+  if (!options.top_k) out.emplace_back("top_k");
+  if (!options.top_p) out.emplace_back("top_p");
+  if (!options.repeat_penalty) out.emplace_back("repetition_penalty");
+  if (!options.repeat_last_n) out.emplace_back("penalty_last_n");
   return out;
 }
 
@@ -43,13 +64,14 @@ Request shared_part(const wire::OllamaRequest& body) {
   Request out;
   wire::SubmitRequest& submission = out.submission;
   submission.model = body.model;
-  submission.temperature = options.temperature;
+  submission.temperature = options.temperature.value_or(kTemperature);
   submission.sampling = sampling_of(options);
+  out.api_defaults = defaults_of(options);
   submission.sampling.logprobs = body.logprobs.value_or(false);
   submission.sampling.top_logprobs = submission.sampling.logprobs ? body.top_logprobs.value_or(0) : 0;
   if (body.format) submission.sampling.json_schema = body.format->schema;
-  if (options.num_predict && *options.num_predict > 0) submission.max_tokens = options.num_predict;
-  if (options.seed && *options.seed >= 0) submission.seed = static_cast<std::uint64_t>(*options.seed);
+  if (value_or(options.num_predict, 0) > 0) submission.max_tokens = options.num_predict->value;
+  if (value_or(options.seed, -1) >= 0) submission.seed = static_cast<std::uint64_t>(options.seed->value);
   if (options.stop) submission.stop = options.stop->texts;
   out.answer.model = body.model;
   out.answer.stream = body.stream.value_or(true);
@@ -61,8 +83,8 @@ bool is_zero(const std::optional<wire::OllamaKeepAlive>& keep_alive) { return ke
 
 void set_thinking(const std::optional<wire::OllamaThink>& think, wire::SubmitRequest& submission) {
   if (!think) return;
-  submission.chat_template_kwargs =
-      chat::with_thinking(std::nullopt, {.enabled = think->enabled, .effort = think->effort});
+  const std::string_view effort = think->effort == "max" ? "high" : std::string_view(think->effort);
+  submission.chat_template_kwargs = chat::with_thinking(std::nullopt, {.enabled = think->enabled, .effort = effort});
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 #include "orchestratord/http/chat/output_reader.h"
@@ -29,6 +30,8 @@ struct Request {
   std::optional<chat::ToolUse> tool_use{};  // absent: a prompt as it stands
   // What a model without a chat template continues in place of the submission's messages; absent: it is refused.
   std::optional<std::string> plain_prompt{};
+  // Of submission.sampling, what the request leaves out and that API has a value of its own for.
+  std::vector<std::string_view> api_defaults{};
   bool only_finds_model = false;  // nothing is asked of the model; `submission` has its name alone
   bool stops_workers = false;     // nor shall it stay in memory; only with only_finds_model
   AnswerOptions answer;

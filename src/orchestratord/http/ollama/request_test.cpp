@@ -95,6 +95,33 @@ TEST(OllamaChat, NullOfAnyFieldMeansLeftOut) {
         [](const std::string& name) { return "\"options\":{\"" + name + "\":null}"; });
 }
 
+// As Go reads a number into an integer.
+TEST(OllamaChat, IntegersMayHaveAFraction) {
+  const auto request =
+      chat(R"("options":{"top_k":40.0,"num_predict":128.9,"repeat_last_n":-0.5,"seed":3.0})").submission;
+  EXPECT_EQ(request.sampling.top_k, 40);
+  EXPECT_EQ(request.max_tokens, 128);
+  EXPECT_EQ(request.sampling.penalty_last_n, 0);
+  EXPECT_EQ(request.seed, 3u);
+  const auto beyond = decode_chat(R"({"model":"m","messages":[],"options":{"top_k":1e300}})");
+  ASSERT_FALSE(beyond);
+  EXPECT_EQ(detail(beyond.error(), "field") + " " + detail(beyond.error(), "reason"), "options.top_k range");
+}
+
+TEST(OllamaChat, TheHardestThinkingIsTheHighestEffortOfTemplates) {
+  EXPECT_EQ(chat(R"("think":"max")").submission.chat_template_kwargs->text,
+            R"({"enable_thinking":true,"reasoning_effort":"high"})");
+}
+
+// An engine that does not know one of them goes without it, and one that the client sent is refused.
+TEST(OllamaChat, SaysWhichValuesAreItsOwn) {
+  using Names = std::vector<std::string_view>;
+  EXPECT_EQ(chat("").api_defaults, (Names{"top_k", "top_p", "repetition_penalty", "penalty_last_n"}));
+  EXPECT_EQ(chat(R"("options":{"top_k":40,"repeat_penalty":1.1,"top_p":null})").api_defaults,
+            (Names{"top_p", "penalty_last_n"}));
+  EXPECT_EQ(generate(R"("prompt":"a")").api_defaults.size(), 4u);
+}
+
 // That API's defaults stand beside what a client says; none of them makes a request of its own a contradiction.
 TEST(OllamaChat, CutsGiveWayToAGreedyJobAndToMirostat) {
   const auto greedy = chat(R"("options":{"temperature":0,"top_k":20,"mirostat":2})").submission;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "orchestratord/http/chat/parsing.h"
+#include "wire/sampling_reset.h"
 
 namespace llorch::orchestratord::http::tasks {
 namespace {
@@ -18,12 +19,15 @@ base::Result<> refuse(std::string_view field, std::string_view why) {
                        fmt::format("this model's engine is another system's: {}; leave out {}", why, field));
 }
 
-base::Result<> check_parameters(const wire::SamplingRequest& sampling, const wire::ModelFacts& facts) {
+base::Result<> fit_parameters(wire::SamplingRequest& sampling, const wire::ModelFacts& facts,
+                              std::span<const std::string_view> api_defaults) {
   if (!facts.parameters) return {};
   for (const std::string_view name : wire::names_of_changed_fields(sampling)) {
-    if (std::ranges::find(*facts.parameters, name) == facts.parameters->end()) {
+    if (std::ranges::find(*facts.parameters, name) != facts.parameters->end()) continue;
+    if (std::ranges::find(api_defaults, name) == api_defaults.end()) {
       return refuse(name, "it does not know this parameter");
     }
+    wire::reset_field(sampling, name);
   }
   return {};
 }
@@ -31,7 +35,7 @@ base::Result<> check_parameters(const wire::SamplingRequest& sampling, const wir
 }  // namespace
 
 base::Result<> fit_to_engine(wire::SubmitRequest& request, const std::vector<std::string>& images,
-                             const wire::ModelFacts& facts) {
+                             const wire::ModelFacts& facts, std::span<const std::string_view> api_defaults) {
   if (request.determinism == wire::Determinism::kStrict && !facts.replayable) {
     return chat::refused(
         "determinism", "not_replayable",
@@ -49,7 +53,7 @@ base::Result<> fit_to_engine(wire::SubmitRequest& request, const std::vector<std
   if (is_usual) request.chat_template_kwargs.reset();
   if (request.chat_template_kwargs) return refuse("chat_template_kwargs", "it has a template of its own");
   if (request.add_generation_prompt == false) return refuse("add_generation_prompt", "it has a template of its own");
-  TRY(check_parameters(request.sampling, facts));
+  TRY(fit_parameters(request.sampling, facts, api_defaults));
   if (!facts.device) return {};
   wire::Placement placement = request.placement.value_or(wire::Placement{});
   if (placement.require_device_mask && *placement.require_device_mask != *facts.device) {

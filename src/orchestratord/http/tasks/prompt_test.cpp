@@ -61,7 +61,24 @@ TEST(InfillPrompt, AModelWithoutSuchTokensRefusesIt) {
   EXPECT_EQ(detail(refused.error(), "reason"), "no_infill");
   EXPECT_EQ(refused.error().message.find("secret"), std::string::npos);
   auto of_engine = request("a", "b");
-  EXPECT_EQ(detail(fit_to_engine(of_engine, {}, {}).error(), "field"), "suffix");
+  EXPECT_EQ(detail(fit_to_engine(of_engine, {}, {}, {}).error(), "field"), "suffix");
+}
+
+TEST(EngineText, GoesWithoutAnApisOwnValuesThatItsEngineDoesNotKnow) {
+  wire::SubmitRequest wanted;
+  wanted.prompt = {.text = "a"};
+  wanted.sampling.top_k = 40;
+  wanted.sampling.top_p = 0.9;
+  wanted.sampling.penalty_last_n = 64;
+  wire::ModelFacts facts;
+  facts.parameters = {"top_p"};
+  const std::vector<std::string_view> defaults{"top_k", "top_p", "penalty_last_n"};
+  ASSERT_TRUE(fit_to_engine(wanted, {}, facts, defaults));
+  EXPECT_EQ(wanted.sampling.top_k, 0);
+  EXPECT_EQ(wanted.sampling.top_p, 0.9);
+  EXPECT_EQ(wanted.sampling.penalty_last_n, 0);
+  wanted.sampling.top_k = 40;
+  EXPECT_EQ(detail(fit_to_engine(wanted, {}, facts, {}).error(), "field"), "top_k") << "the client sent it";
 }
 
 TEST(InfillPrompt, GoesWithAPromptOfText) {

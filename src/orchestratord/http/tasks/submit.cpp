@@ -153,6 +153,7 @@ base::Result<Submitter::PendingPtr> Submitter::take(Submission submission) const
   pending->long_outputs = submission.long_outputs;
   pending->context_tokens = submission.context_tokens;
   pending->counted = submission.counted;
+  pending->api_defaults = std::move(submission.api_defaults);
   pending->client_named = pending->request.task_id.has_value();
   const std::string task_id = pending->client_named ? *pending->request.task_id : base::uuid_v4(*context_.entropy);
   pending->task_id = kept_id(pending->caller, task_id);
@@ -345,7 +346,7 @@ void Submitter::tokenise_inputs(const PendingPtr& pending, const std::string& mo
 
 // Its engine counts and tells the prompt: what goes along is the text, and its bytes bound its tokens.
 void Submitter::hand_on_text(const PendingPtr& pending, const std::string& model_ref, const models::KnownModel& model) {
-  if (const auto fits = fit_to_engine(pending->request, pending->images, model.facts); !fits) {
+  if (const auto fits = fit_to_engine(pending->request, pending->images, model.facts, pending->api_defaults); !fits) {
     return finish(pending, base::fail(fits.error()));
   }
   const wire::SubmitRequest& request = pending->request;

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "orchestratord/http/chat/output_reader.h"
@@ -39,6 +40,8 @@ struct Submission {
   std::int64_t context_tokens = 0;  // that the model is to have; 0: as many as there are
   // The throttle has counted the request that this came with. False where one request or batch brings several: each counts.
   bool counted = true;
+  // Fields of request.sampling whose values are the API's and not the client's: an engine that does not know one goes without it.
+  std::vector<std::string_view> api_defaults{};
 };
 
 // A submission's job: durable, and either new or that of an earlier submission under the same task_id.
@@ -111,6 +114,7 @@ class Submitter {
     std::optional<std::int64_t>
         session_tokens;  // that its session has left; only where the request leaves max_tokens to us
     std::int64_t context_tokens = 0;
+    std::vector<std::string_view> api_defaults;
     std::vector<std::int64_t> cut_inputs;
   };
   using PendingPtr = std::shared_ptr<Pending>;
