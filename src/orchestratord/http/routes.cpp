@@ -1,5 +1,7 @@
 #include "orchestratord/http/routes.h"
 
+#include <algorithm>
+
 #include "orchestratord/http/anthropic/errors.h"
 #include "orchestratord/http/console/console.h"
 #include "orchestratord/http/llamacpp/errors.h"
@@ -31,6 +33,16 @@ net::Handler on(net::Executor* executor, Part& part,
       (part.*method)(request, exchange);
     });
   };
+}
+
+// Whether anybody's requests are counted at all.
+bool limits_rates(const config::OrchestratordConfig& config) {
+  const auto limits = [](const config::ThrottleConfig& rates) {
+    return rates.requests_per_second > 0 || rates.tokens_per_second > 0;
+  };
+  return limits(config.throttle) || std::ranges::any_of(config.tenants, [&](const config::TenantConfig& tenant) {
+           return tenant.throttle && limits(*tenant.throttle);
+         });
 }
 
 }  // namespace
@@ -88,6 +100,7 @@ net::HeadCheck Api::may_submit() {
 }
 
 net::Handler Api::counted(net::Handler then, Arrival what) {
+  if (!limits_rates(context_.config->orchestratord)) return then;
   return [this, what, then = std::move(then)](net::Request request, net::ExchangePtr exchange) {
     core::CountArrival arrival{.request = {}, .tenant_id = request.peer.principal.account};
     context_.core->ask<core::AnswerArrival>(std::move(arrival),
