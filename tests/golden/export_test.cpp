@@ -159,7 +159,7 @@ INSTANTIATE_TEST_SUITE_P(Golden, ExportedDirectory,
                          testing::Values("llama3", "llama_tied", "qwen2", "qwen3", "phi3", "gemma2", "gemma3",
                                          "qwen3_moe_sparse", "gpt_oss", "granite_hybrid", "mamba2", "lfm2",
                                          "deepseek_v2", "deepseek_v3", "stablelm_norms", "nemotron_h_latent", "gpt2",
-                                         "phi", "phimoe", "arcee", "internlm2", "ministral3_far"),
+                                         "phi", "phimoe", "arcee", "internlm2", "ministral3_far", "falcon"),
                          [](const auto& test) { return std::string(test.param); });
 
 // Rows of queries and keys change places where readers of GGUF take other pairs than the directory has; no family has it the other

@@ -47,7 +47,8 @@ class DirectoryExport {
       if (key.opcode == Opcode::kLmHead) key.variant = 0;
       return by_key_.contains(key);
     };
-    for (GgufTensorShape& shape : TRY(gguf_tensors(family_, model_.config, present)))
+    const WeightNames names(files_, family_);
+    for (GgufTensorShape& shape : TRY(gguf_tensors(family_, model_.config, present, &names)))
       out_.tensors.push_back(tensor_of(std::move(shape)));
     note_left_out();
     return std::move(out_);

@@ -70,8 +70,12 @@ Shape stored_shape(const WeightKey& key, Shape shape, const ModelConfig& config)
 
 class Lister {
  public:
-  Lister(const Family& family, const ModelConfig& config, const SlotPresence& present)
-      : family_(family), config_(config), present_(present), head_is_stored_(present({.opcode = Opcode::kLmHead})) {}
+  Lister(const Family& family, const ModelConfig& config, const SlotPresence& present, const WeightNames* names)
+      : family_(family),
+        config_(config),
+        present_(present),
+        names_(names),
+        head_is_stored_(present({.opcode = Opcode::kLmHead})) {}
 
   Result<std::vector<GgufTensorShape>> run() {
     for (const LayerOp& op : family_.before) TRY(add(op, plan::kNoLayer));
@@ -84,13 +88,17 @@ class Lister {
   }
 
  private:
-  // The first name GGUF has for a slot: files are written the way current ones are.
+  // The name beside the one that the slot's tensor has, else the first that GGUF has for it: files are written the way current ones are.
   const Source* source_of(const WeightKey& key) const {
+    const auto found = names_ != nullptr ? names_->find(key) : std::nullopt;
+    const Source* first = nullptr;
     for (const WeightRow& row : family_.weights) {
-      if (row.opcode == key.opcode && row.slot == key.slot && row.variant == key.variant && !row.gguf.name.empty())
-        return &row.gguf;
+      if (row.opcode != key.opcode || row.slot != key.slot || row.variant != key.variant || row.gguf.name.empty())
+        continue;
+      if (found && found->source == &row.hf) return &row.gguf;
+      if (first == nullptr) first = &row.gguf;
     }
-    return nullptr;
+    return first;
   }
 
   Result<> add(const LayerOp& op, std::uint16_t layer) {
@@ -127,6 +135,7 @@ class Lister {
   const Family& family_;
   const ModelConfig& config_;
   const SlotPresence& present_;
+  const WeightNames* names_;  // of a directory, or null
   const bool head_is_stored_;
   std::vector<GgufTensorShape> tensors_;
   std::map<std::string, std::size_t, std::less<>> numbers_;
@@ -135,8 +144,8 @@ class Lister {
 }  // namespace
 
 Result<std::vector<GgufTensorShape>> gguf_tensors(const Family& family, const ModelConfig& config,
-                                                  const SlotPresence& present) {
-  return Lister(family, config, present).run();
+                                                  const SlotPresence& present, const WeightNames* names) {
+  return Lister(family, config, present, names).run();
 }
 
 TensorRole tensor_role(const WeightKey& key, bool head_is_stored) {

@@ -8,6 +8,7 @@
 #include "base/result.h"
 #include "engine/models/config/model_config.h"
 #include "engine/models/family.h"
+#include "engine/models/weights/names.h"
 #include "engine/plan/plan.h"
 
 namespace llorch::engine::models {
@@ -33,9 +34,10 @@ struct GgufTensorShape {
 // Whether the model has a weight. A head that is the embedding table is none.
 using SlotPresence = std::function<bool(const plan::WeightKey&)>;
 
-// In the order of the layer template. Errors: FORMAT_CANNOT_EXPRESS (a weight that GGUF has no name for in this family).
+// In the order of the layer template. `names`: those of the directory that it is made of. Errors: FORMAT_CANNOT_EXPRESS (a weight that GGUF has no name for in this family).
 base::Result<std::vector<GgufTensorShape>> gguf_tensors(const Family& family, const ModelConfig& config,
-                                                        const SlotPresence& present);
+                                                        const SlotPresence& present,
+                                                        const WeightNames* names = nullptr);
 
 // Whether a layer's layer template holds an operation.
 bool layer_has(const Family& family, const LayerConfig& layer, OpType type);
