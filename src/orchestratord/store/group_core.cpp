@@ -379,6 +379,7 @@ void GroupCore::finish_admissions(std::vector<Prepared> prepared, const std::vec
 
 void GroupCore::finish_moves(std::vector<Move>& moves, const std::vector<Update>& updates, const Ended& ended) {
   std::int64_t ended_count = 0;
+  bool is_repeated = false;  // its row may have ended, and been counted, the first time
   for (std::size_t i = 0; i < moves.size(); ++i) {
     const Transition& transition = moves[i].transition;
     const bool terminal = wire::is_terminal(transition.progress.status);
@@ -391,10 +392,12 @@ void GroupCore::finish_moves(std::vector<Move>& moves, const std::vector<Update>
       moves_in_doubt_.erase(transition.job_id);
       if (const auto slot = forget_payload(transition.job_id)) keys_->erase(*slot);
       ++ended_count;
+      is_repeated |= updates[i].attempt == Attempt::kRepeat;
     }
     moves[i].done(updates[i].result);
   }
   if (ended_count == 0) return;
+  if (is_repeated) finished_count_.reset();
   if (finished_count_) *finished_count_ += ended_count;
   if (excess() > 0) clean_up_due_ms_ = std::min(clean_up_due_ms_, now_ms() + kRemovalDelayMs);
 }

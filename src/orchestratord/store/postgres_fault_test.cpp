@@ -6,6 +6,7 @@
 #include <chrono>
 #include <map>
 #include <mutex>
+#include <random>
 #include <thread>
 
 #include "orchestratord/store/postgres/connection.h"
@@ -204,6 +205,31 @@ TEST_F(PostgresFaultTest, ATerminalTransitionIsRepeatedUntilItIsDurable) {
     EXPECT_FALSE(holds_key(key)) << "the key outlived its job";
     EXPECT_EQ(jobs_after_restart(std::move(store)), std::vector<std::string>{});
   }
+}
+
+// Whoever looks at how much is kept between a lost answer and the repetition has seen the row already.
+TEST_F(PostgresFaultTest, AnEndThatIsRepeatedTakesItsRoomOnce) {
+  PostgresProxy proxy(dir_.path(), PostgresServer::instance()->directory());
+  through(proxy);
+  PostgresStoreOptions opts = options();
+  opts.retention.bytes_max = 120'000;
+  auto store = open_postgres_store(opts).value();
+  for (const char* id : {"large", "small", "last"}) ASSERT_TRUE(admit(*store, admission(id, std::nullopt)));
+  Transition large = cancelled("large");
+  std::mt19937 random(1);  // nothing that the server could compress; a row has it twice
+  for (int i = 0; i < 40'000; ++i) large.progress.error->message += static_cast<char>('0' + random() % 64);
+  const auto repeat = [&](const Transition& transition) {
+    base::Result<> done;
+    while (!(done = apply(*store, transition)) && done.error().code == ErrorCode::kStoreUnavailable) {
+      std::this_thread::sleep_for(5ms);
+    }
+    EXPECT_TRUE(done) << done.error().message;
+  };
+  proxy.lose(2, Loss::kAnswer);
+  EXPECT_EQ(apply(*store, large).error().code, ErrorCode::kStoreUnavailable);
+  proxy.heal();
+  for (const Transition& next : {finished("small"), large, finished("last")}) repeat(next);
+  for (const char* id : {"large", "small", "last"}) EXPECT_TRUE(find(*store, id).value()) << id << " was removed";
 }
 
 // Stopping while the server is away answers what is in doubt with exactly that.

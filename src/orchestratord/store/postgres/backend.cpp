@@ -268,6 +268,8 @@ base::Result<> PostgresBackend::write(Changes& changes) {
   std::int64_t more_bytes = 0;
   for (Update& update : changes.updates) {
     if (wire::is_terminal(update.transition->progress.status)) more_bytes += rows[next].integer(0, 2);
+    // What was in doubt may have been summed.
+    if (update.attempt == Attempt::kRepeat) record_bytes_.reset();
     update.result = read_update(rows[next++]);
   }
   if (changes.removal != nullptr) {
