@@ -307,8 +307,7 @@ TEST_F(Blobs, AFileThatCannotBeReadWholeStaysWhole) {
   Facts large = facts();
   large.body = std::string(100 << 10, 'f');
   const std::string content(200 << 10, 'c');
-  ASSERT_TRUE(store_->create("a", large, content));
-  ASSERT_TRUE(store_->create("b", facts(), "first"));
+  ASSERT_TRUE(store_->create("a", large, content));  // its key is at the beginning of the other file
   const auto bytes = static_cast<off_t>(on_disk("a").size());
   // The first byte of the facts and of the last piece; of both the frame's head is read.
   const off_t last_piece = bytes - static_cast<off_t>(content.size() % (64 << 10)) - 28;
@@ -323,7 +322,6 @@ TEST_F(Blobs, AFileThatCannotBeReadWholeStaysWhole) {
     ASSERT_NE(store_->find("a"), nullptr) << from;
     EXPECT_EQ(store_->find("a")->facts.body, large.body);
     EXPECT_EQ(all("a"), content) << from;
-    EXPECT_EQ(all("b"), "first");
   }
 }
 
