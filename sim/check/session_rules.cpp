@@ -72,7 +72,10 @@ void SessionRules::heard(const core::Event& event) {
   if (const auto* submit = std::get_if<core::Submit>(&event)) {
     submission_ = {.job = submit->job.job_id.value,
                    .caller = oracle_.caller(submit->job.job_id.value),
-                   .tokens = submit->job.tokens_in + submit->job.max_tokens};
+                   .tokens = submit->job.tokens_in + submit->job.max_tokens,
+                   .counted = submit->counted};
+  } else if (const auto* arrival = std::get_if<core::CountArrival>(&event)) {
+    submission_ = {.job = {}, .caller = arrival->tenant_id};
   }
 }
 
@@ -92,6 +95,8 @@ void SessionRules::on(const core::CommitAdmission& c, const Disk&) {
   session.active_ms = loop_.now_ms();
   ++session.jobs_live;
 }
+
+void SessionRules::on(const core::AnswerArrival& c, const Disk&) { throttled(!c.refusal, false); }
 
 void SessionRules::on(const core::AnswerSubmit& c, const Disk& disk) {
   const std::string& job = c.job_id.value;
@@ -260,7 +265,8 @@ void SessionRules::throttled(bool passed, bool enqueued) {
   fill(caller.requests, throttle.requests_per_second, requests_max, now_ms);
   fill(caller.tokens, throttle.tokens_per_second, tokens_max, now_ms);
   const auto tokens = static_cast<double>(submission->tokens);
-  const double missing_requests = throttle.requests_per_second > 0 ? 1 - caller.requests.level : -1;
+  const bool takes_request = throttle.requests_per_second > 0 && !submission->counted;
+  const double missing_requests = takes_request ? 1 - caller.requests.level : -1;
   const double missing_tokens =
       throttle.tokens_per_second > 0 ? std::min(tokens, tokens_max) - caller.tokens.level : -1;
   if (passed && std::max(missing_requests, missing_tokens) > kExact) {
@@ -273,7 +279,7 @@ void SessionRules::throttled(bool passed, bool enqueued) {
     }
     return;
   }
-  if (throttle.requests_per_second > 0) caller.requests.level -= 1;
+  if (takes_request) caller.requests.level -= 1;
   if (enqueued && throttle.tokens_per_second > 0) caller.tokens.level -= tokens;
 }
 

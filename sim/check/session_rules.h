@@ -50,13 +50,15 @@ class SessionRules {
     Bucket requests, tokens;
   };
   struct Submission {
-    std::string job, caller;
+    std::string job, caller;  // no job: it arrives
     std::int64_t tokens = 0;
+    bool counted = false;  // as a request
   };
   // Whether the last event is a reason to forget a session before its time.
   enum class Hearing : std::uint8_t { kOther, kMayForget };
 
   void on(const orchestratord::core::CommitAdmission& c, const Disk& disk);
+  void on(const orchestratord::core::AnswerArrival& c, const Disk& disk);
   void on(const orchestratord::core::AnswerSubmit& c, const Disk& disk);
   void on(const orchestratord::core::CommitSession& c, const Disk& disk);
   void on(const orchestratord::core::ForgetSession& c, const Disk& disk);
