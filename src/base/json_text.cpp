@@ -7,8 +7,6 @@
 namespace llorch::base {
 namespace {
 
-// Comparisons of a parser whose keys all collide: about half a second, or one object of 11,585 members.
-constexpr std::uint64_t kObjectStepsMax = std::uint64_t{1} << 26;
 constexpr std::size_t kDepthMax = 1024;  // deeper than any parser here goes
 
 }  // namespace
@@ -64,24 +62,23 @@ std::size_t json_object_end(std::string_view json) {
   return json.size();
 }
 
-bool has_costly_objects(std::string_view json) {
+std::uint64_t object_steps(std::string_view json) {
   std::vector<std::uint64_t> members;  // of each value that is open
   std::uint64_t steps = 0;
   for (std::size_t at = 0; at < json.size();) {
     const char c = json[at];
     at = c == '"' ? json_string_end(json, at) : at + 1;
     if (c == '{' || c == '[') {
-      if (members.size() == kDepthMax) return false;  // a parser stops here
+      if (members.size() == kDepthMax) return steps;  // a parser stops here
       members.push_back(0);
     } else if (c == ':' && !members.empty()) {
       ++members.back();
     } else if ((c == '}' || c == ']') && !members.empty()) {
       steps += members.back() * members.back() / 2;
-      if (steps > kObjectStepsMax) return true;
       members.pop_back();
     }
   }
-  return false;
+  return steps;
 }
 
 }  // namespace llorch::base

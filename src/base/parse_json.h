@@ -10,8 +10,9 @@ namespace llorch::base {
 // boost::json::parse() for text that somebody else wrote: object_too_large where its objects could take too long to build.
 inline boost::json::value parse_json(std::string_view text, boost::json::error_code& error,
                                      boost::json::storage_ptr memory = {},
-                                     const boost::json::parse_options& options = {}) {
-  if (has_costly_objects(text)) {
+                                     const boost::json::parse_options& options = {},
+                                     std::uint64_t steps_max = kObjectStepsMax) {
+  if (object_steps(text) > steps_max) {
     error = boost::json::error::object_too_large;
     return nullptr;
   }

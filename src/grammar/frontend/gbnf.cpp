@@ -159,6 +159,7 @@ class GbnfParser {
     skip(Lines::kStay);
     if (peek() != '{') return failure("a JSON Schema is written %json {...}");
     const std::size_t bytes = base::json_object_end(text_.substr(at_));
+    if (text_[at_ + bytes - 1] != '}') return failure("a JSON Schema is written %json {...}");
     const auto document = TRY(json_schema::Document::parse(text_.substr(at_, bytes), builder_.limits()));
     at_ += bytes;
     return builder_.call(TRY(json_schema::SchemaCompiler(document, builder_).compile()));

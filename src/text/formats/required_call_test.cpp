@@ -247,7 +247,7 @@ TEST(RequiredCall, AGrammarThatWouldBeTooLongIsRefused) {
   const std::size_t bytes_max = grammar::Limits{}.text_bytes_max;
   EXPECT_EQ(RequiredCall{}.text_bytes_max, bytes_max);
   // More than a gigabyte, were all of it written.
-  const Tools tools = tools_with_definitions(20'000, R"({"$ref": "#/$defs/n"})");
+  const Tools tools = tools_with_definitions(10'000, R"({"$ref": "#/$defs/n"})");
   for (const Format format : {Format::kLfm2, Format::kQwen3Coder}) {
     const auto refused = required_call(format, tools, {});
     ASSERT_FALSE(refused) << name_of(format);

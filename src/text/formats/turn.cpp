@@ -110,10 +110,15 @@ class Conversation {
     if (function == nullptr || !function->is_object()) return refused_message(field + ".function", "must be an object");
     names_[id] = text_of(function->get_object(), "name");
     bj::value& arguments = function->get_object()["arguments"];
+    if (arguments.is_string()) object_steps_ += base::object_steps(arguments.get_string());
+    if (object_steps_ > base::kObjectStepsMax) {
+      return refused_message(field + ".function.arguments", "have too many members, with those of earlier calls",
+                             "length");
+    }
     bj::error_code error;
     bj::parse_options options;
     if (turn_.arguments_are_objects) options.max_depth -= kLevelsAboveArguments;  // the messages are read again
-    bj::value object = arguments.is_string() ? base::parse_json(arguments.get_string(), error, {}, options) : arguments;
+    bj::value object = arguments.is_string() ? bj::parse(arguments.get_string(), error, {}, options) : arguments;
     if (arguments.is_null() || (arguments.is_string() && arguments.get_string().empty()))
       object = bj::object(), error = {};
     if (error == bj::error::too_deep) {
@@ -176,6 +181,7 @@ class Conversation {
   }
 
   const Turn& turn_;
+  std::uint64_t object_steps_ = 0;            // of the arguments so far: each is a text of its own
   std::map<std::string, std::string> names_;  // of the functions, by the ids of their calls
 };
 

@@ -98,6 +98,23 @@ TEST(Turn, ManyCallsAMessageCopyNothing) {
   for (const bj::value& message : nameless) EXPECT_FALSE(message.as_object().contains("role")) << "nobody said one";
 }
 
+// Their keys may be chosen to collide, and each text of arguments is parsed by itself.
+TEST(Turn, ArgumentsOfAllCallsHaveABound) {
+  const auto message_of = [](std::size_t members, std::size_t calls) {
+    std::string arguments;
+    for (std::size_t i = 0; i < members; ++i)
+      arguments += (i == 0 ? "" : ",") + bj::serialize(std::to_string(i)) + ":1";
+    const std::string call = R"({"function": {"arguments": )" + bj::serialize("{" + arguments + "}") + "}}";
+    std::string list = call;
+    for (std::size_t i = 1; i < calls; ++i) list += "," + call;
+    const auto out = Turn{}.apply(R"([{"role": "assistant", "tool_calls": [)" + list + "]}]");
+    return out ? "accepted" : out.error().message;
+  };
+  EXPECT_EQ(message_of(5000, 5), "accepted");
+  EXPECT_EQ(message_of(5000, 6),
+            "messages[0].tool_calls[5].function.arguments have too many members, with those of earlier calls");
+}
+
 TEST(Turn, Refusals) {
   const auto message_of = [](std::string_view messages) {
     const auto out = Turn{}.apply(messages);

@@ -244,7 +244,7 @@ Result<HfConfig> HfConfig::parse(std::string_view json, std::string source, cons
   const std::string text = without_bare_words(json);
   bj::parse_options options;
   options.max_depth = limits.depth_max;
-  if (base::has_costly_objects(text)) {
+  if (base::object_steps(text) > base::kObjectStepsOfFileMax) {
     return fail(ErrorCode::kCorruptFile, fmt::format("{}: its objects have too many members", source));
   }
   bj::parser parser({}, options);

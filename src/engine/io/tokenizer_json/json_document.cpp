@@ -214,7 +214,7 @@ base::Result<bj::value> parse_small(std::string_view json, std::string_view sour
   bj::parse_options options;
   options.max_depth = kDepthMax;
   bj::error_code ec;
-  bj::value value = base::parse_json(json, ec, {}, options);
+  bj::value value = base::parse_json(json, ec, {}, options, base::kObjectStepsOfFileMax);
   if (ec) return base::fail(corrupt(source, fmt::format("no valid JSON ({})", ec.message())));
   return value;
 }

@@ -93,6 +93,20 @@ TEST(TokenizerJson, ReadsTheFilesBesideIt) {
   EXPECT_EQ(data.more_end_of_generation, (std::vector<TokenId>{TokenId{1}}));
 }
 
+// As directories of models that speak have them.
+TEST(TokenizerJson, ThousandsOfTokensMayBeAdded) {
+  TokenizerFiles files{.tokenizer = Sections().json()};
+  std::string added;
+  for (int i = 301; i < 30'301; ++i) {
+    added += (added.empty() ? "\"" : ",\"") + std::to_string(i) + R"(":{"content":"<)" + std::to_string(i) +
+             R"(>","special":true})";
+  }
+  files.tokenizer_config = R"({"added_tokens_decoder":{)" + added + "}}";
+  const auto data = parse_tokenizer_files(files);
+  ASSERT_TRUE(data) << data.error().message;
+  EXPECT_EQ(data->tokens.size(), 30'301U);
+}
+
 TEST(TokenizerJson, ATemplatePutsTokensAroundATextUnlessTheConfigurationSaysOtherwise) {
   Sections sections;
   sections.post = R"({"type":"Sequence","processors":[{"type":"ByteLevel"},{"type":"TemplateProcessing",
