@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <boost/json/serialize.hpp>
+#include <exception>
 #include <utility>
 #include <variant>
 
 #include "base/assert.h"
+#include "base/exceptions.h"
 #include "base/log.h"
 #include "orchestratord/http/deferred/batch_facts.h"
 #include "orchestratord/http/tasks/kept_facts.h"
@@ -296,6 +298,17 @@ bool BatchRunner::ends(const Active& batch) const {
   return batch.losses.results || status_of(batch.facts) == "cancelling" || is_too_late(batch);
 }
 
+// What a library throws out of a request ends that request, not its batch.
+base::Result<tasks::DeferredJobPtr> BatchRunner::job_of(const Active& batch, BatchRequest request) {
+  try {
+    return batch.form->job_of(batch.facts, std::move(request));
+  } catch (const std::exception&) {
+    base::log_event(base::LogLevel::kError, "batch.request_failed", {}, "A request of a batch failed inside a library.",
+                    {{"type", base::current_exception_type()}});
+    return base::fail(ErrorCode::kInternal, "this request failed inside a library");
+  }
+}
+
 void BatchRunner::run(const ActivePtr& batch, const RequestPtr& request) {
   if (ends(*batch)) {
     batch->in_flight.erase(request);
@@ -304,13 +317,13 @@ void BatchRunner::run(const ActivePtr& batch, const RequestPtr& request) {
   const std::string name = name_of(*batch, *request);
   const base::CorrelationId correlation_id = correlation_of(*batch, *request);
   const std::string task_id = uuid_of_name(fmt::format("{}/try {}", name, request->tries));
-  const auto job = batch->form->job_of(batch->facts, {.body = request->body,
-                                                      .name = name,
-                                                      .caller = batch->caller,
-                                                      .task_id = task_id,
-                                                      .identity = {.job_id = job_id_of_task(batch->caller, task_id),
-                                                                   .correlation_id = correlation_id,
-                                                                   .created_unix_s = batch->created_unix_ms / 1000}});
+  const auto job = job_of(*batch, {.body = request->body,
+                                   .name = name,
+                                   .caller = batch->caller,
+                                   .task_id = task_id,
+                                   .identity = {.job_id = job_id_of_task(batch->caller, task_id),
+                                                .correlation_id = correlation_id,
+                                                .created_unix_s = batch->created_unix_ms / 1000}});
   if (!job) {
     return context_.files->post([this, batch, request, answer = batch->form->refusal(job.error(), correlation_id)] {
       keep(batch, request, answer);

@@ -102,6 +102,7 @@ class BatchRunner {
   void keep(const ActivePtr& batch, const RequestPtr& request, const net::Response& answer);
   // It was cancelled, its time is over, or results of it are lost: what has no answer yet gets none.
   bool ends(const Active& batch) const;
+  static base::Result<tasks::DeferredJobPtr> job_of(const Active& batch, BatchRequest request);
   bool is_too_late(const Active& batch) const;
   void end_jobs(const Active& batch);
   base::Result<> list_unanswered(Active& batch) const;

@@ -366,6 +366,19 @@ TEST(OpenAiResponse, FunctionsOfNamespacesAreToldApart) {
   for (const std::string& name : names) EXPECT_LE(name.size(), 64u);
 }
 
+TEST(OpenAiResponse, ACallOfANamespaceHasNames) {
+  std::string long_space;
+  for (int i = 0; i < 30; ++i) long_space += "é";
+  for (const std::string& names :
+       {R"("namespace":")" + long_space + R"(","name":"find")", R"("namespace":"crm","name":")" + long_space + R"(")",
+        std::string(R"("namespace":"crm")")}) {
+    const auto decoded = decode_response(R"({"model":"m","input":[{"type":"function_call","call_id":"1",)" + names +
+                                         R"(,"arguments":"{}"}]})");
+    ASSERT_FALSE(decoded) << names;
+    EXPECT_EQ(decoded.error().code, base::ErrorCode::kInvalidParams);
+  }
+}
+
 TEST(OpenAiResponse, ACallOfANamespaceComesBackByTheNameThatTheModelKnows) {
   const auto told = [](const std::string& tools) {
     const auto decoded =

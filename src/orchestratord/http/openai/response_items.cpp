@@ -65,9 +65,12 @@ base::Result<json::value> chat_content(const json::object& item, std::string_vie
 }
 
 // Calls stand in the message of the assistant who made them.
-void add_call(const json::object& item, const MemberNames& members, json::array& messages) {
+base::Result<> add_call(const json::object& item, const std::string& path, const MemberNames& members,
+                        json::array& messages) {
   std::string name(text_at(item, "name"));
   if (const std::string_view space = text_at(item, "namespace"); !space.empty()) {
+    TRY(chat::check_function({{"name", json::string(space)}}, path + ".namespace", {}));
+    TRY(chat::check_function({{"name", name}}, path, {}));
     name = known_name({.space = std::string(space), .name = name}, members);
   }
   const bool has_assistant = !messages.empty() && text_at(messages.back().get_object(), "role") == "assistant";
@@ -78,6 +81,7 @@ void add_call(const json::object& item, const MemberNames& members, json::array&
       {{"id", json::string(text_at(item, "call_id"))},
        {"type", "function"},
        {"function", {{"name", name}, {"arguments", json::string(text_at(item, "arguments"))}}}});
+  return {};
 }
 
 base::Result<> add_item(const json::value& value, const std::string& path, const MemberNames& members,
@@ -89,7 +93,7 @@ base::Result<> add_item(const json::value& value, const std::string& path, const
     messages.push_back(
         {{"role", json::string(text_at(*item, "role"))}, {"content", TRY(chat_content(*item, "content", path))}});
   } else if (type == "function_call") {
-    add_call(*item, members, messages);
+    TRY(add_call(*item, path, members, messages));
   } else if (type == "function_call_output") {
     messages.push_back({{"role", "tool"},
                         {"tool_call_id", json::string(text_at(*item, "call_id"))},
