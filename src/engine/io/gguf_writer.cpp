@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,6 +26,7 @@ namespace {
 
 constexpr std::uint32_t kDefaultAlignment = 32;
 constexpr std::uint64_t kPieceBytes = 8u << 20;  // of a tensor that is copied from a file
+constexpr int kTemporariesMax = 100;             // beside one file
 
 void append_bytes(std::vector<std::byte>& out, const void* data, std::size_t bytes) {
   const auto* first = static_cast<const std::byte*>(data);
@@ -41,13 +43,16 @@ void append_string(std::vector<std::byte>& out, std::string_view text) {
   append_bytes(out, text.data(), text.size());
 }
 
-// Errors: an errno, EEXIST where something has the name. A file system without such a rename has links.
+// Errors: an errno, EEXIST where something has the name. Where the file system has no such rename, a link does it; where it has no
+// links either, a look before.
 int rename_new(const std::filesystem::path& from, const std::filesystem::path& to) {
   if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return 0;
   if (errno != EINVAL && errno != ENOSYS) return errno;
-  if (::link(from.c_str(), to.c_str()) != 0) return errno;
-  ::unlink(from.c_str());
-  return 0;
+  if (::link(from.c_str(), to.c_str()) == 0) return ::unlink(from.c_str()), 0;
+  if (errno == EEXIST) return EEXIST;
+  struct stat st {};
+  if (::lstat(to.c_str(), &st) == 0) return EEXIST;
+  return ::rename(from.c_str(), to.c_str()) == 0 ? 0 : errno;
 }
 
 // A file under a temporary name beside `path` that takes its place in commit(), or disappears. What lies beside it belongs to
@@ -57,11 +62,13 @@ class AtomicFile {
   static Result<AtomicFile> create(const std::filesystem::path& path) {
     AtomicFile file;
     file.path_ = path;
-    file.temporary_ = path;
-    file.temporary_ += fmt::format(".{}.tmp", ::getpid());
-    file.fd_ = ::open(file.temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-    if (file.fd_ < 0) return fail(base::io_error("cannot create", file.temporary_, errno));
-    return file;
+    // What an earlier process of this number left lies there still: a container's are all the same.
+    for (int i = 0;; ++i) {
+      file.temporary_ = fmt::format("{}.{}.{}.tmp", path.string(), ::getpid(), i);
+      file.fd_ = ::open(file.temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+      if (file.fd_ >= 0) return file;
+      if (errno != EEXIST || i == kTemporariesMax) return fail(base::io_error("cannot create", file.temporary_, errno));
+    }
   }
   AtomicFile(AtomicFile&& other) noexcept
       : path_(std::move(other.path_)), temporary_(std::move(other.temporary_)), fd_(std::exchange(other.fd_, -1)) {}
