@@ -153,36 +153,16 @@ struct Table<LlamaCppGeneration> {
   }
 };
 
-// A request whose fields of generation stand beside its own, and where null is left out.
-template <class S>
-struct CompletionCodec {
-  static base::Result<> read(const bj::value& v, const Path& path, const Bounds&, UnknownKeys unknown, S& out) {
-    const std::optional<bj::value> given = without_nulls(fields(), v);
-    return read_object(fields(), given ? *given : v, path, unknown, &out);
-  }
-  static void write(std::string& out, const S& v) { write_object(fields(), out, &v); }
-  static bj::object schema(const Bounds&) {
-    const S defaults{};
-    return object_schema(fields(), &defaults);
-  }
-
- private:
-  static const Fields& fields() {
-    static const Fields list =
-        joined({Table<S>::own(), fields_of(&S::generation, Table<LlamaCppGeneration>::fields())});
-    return list;
-  }
-};
-
 template <>
 struct Table<LlamaCppCompletionRequest> {
   using S = LlamaCppCompletionRequest;
-  static Fields own() {
-    return {required("prompt", &S::prompt, "Text to continue, token ids, or a list of both.", {0, 4 << 20})};
+  static Fields fields() {
+    return joined({{required("prompt", &S::prompt, "Text to continue, token ids, or a list of both.", {0, 4 << 20})},
+                   fields_of(&S::generation, Table<LlamaCppGeneration>::fields())});
   }
 };
 template <>
-struct Codec<LlamaCppCompletionRequest> : CompletionCodec<LlamaCppCompletionRequest> {};
+struct Codec<LlamaCppCompletionRequest> : NullableCodec<LlamaCppCompletionRequest> {};
 
 template <>
 struct Table<InfillExtra> {
@@ -205,9 +185,10 @@ struct Table<InfillRequest> {
         optional("input_extra", &S::input_extra, "Other texts that the model may look at, the nearest last.",
                  {0, 256})};
   }
+  static Fields fields() { return joined({own(), fields_of(&S::generation, Table<LlamaCppGeneration>::fields())}); }
 };
 template <>
-struct Codec<InfillRequest> : CompletionCodec<InfillRequest> {};
+struct Codec<InfillRequest> : NullableCodec<InfillRequest> {};
 
 }  // namespace llorch::wire
 
