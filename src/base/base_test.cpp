@@ -290,11 +290,8 @@ TEST(StateDirectory, IsNobodyElses) {
   ASSERT_TRUE(write_file_atomic(directory / "f", "x").has_value());
   std::filesystem::permissions(directory, perms::owner_all | perms::group_read | perms::others_read);
   EXPECT_TRUE(ensure_state_directory(directory).has_value());
-  std::filesystem::permissions(directory, perms::others_write, std::filesystem::perm_options::add);
-  const auto open_to_all = ensure_state_directory(directory);
-  ASSERT_FALSE(open_to_all.has_value());
-  EXPECT_EQ(open_to_all.error().code, ErrorCode::kForbidden);
-  EXPECT_NE(open_to_all.error().message.find("chmod o-w"), std::string::npos);
+  std::filesystem::permissions(directory, perms::all);
+  EXPECT_TRUE(ensure_state_directory(directory).has_value()) << "a volume";
   std::filesystem::permissions(directory, perms::owner_all | perms::group_exec | perms::others_exec);
   if (::geteuid() == 0) {
     const uid_t other = 54321, user = 54322;
@@ -379,23 +376,19 @@ std::string object_of(std::size_t count) {
   return out + "}";
 }
 
-TEST(JsonText, ObjectsOfManyMembersAreCostly) {
-  EXPECT_FALSE(has_costly_objects(object_of(11'000)));
-  EXPECT_TRUE(has_costly_objects(object_of(12'000)));
-  EXPECT_TRUE(has_costly_objects(R"({"a":[)" + object_of(12'000) + "]}")) << "at any depth";
+TEST(JsonText, EachObjectTakesHalfTheSquareOfItsMembers) {
+  EXPECT_EQ(object_steps(object_of(1000)), 500'000U);
+  EXPECT_EQ(object_steps(R"({"a":[)" + object_of(1000) + "]}"), 500'000U) << "at any depth";
   std::string many = "[";
   for (int i = 0; i < 200; ++i) many += object_of(1000) + ",";
-  EXPECT_TRUE(has_costly_objects(many + "1]")) << "together";
-  std::string small = "[";
-  for (int i = 0; i < 20'000; ++i) small += object_of(8) + ",";
-  EXPECT_FALSE(has_costly_objects(small + "1]"));
-  EXPECT_FALSE(has_costly_objects("{\"a\":\"" + std::string(30'000, ':') + "\"}")) << "in a string";
+  EXPECT_EQ(object_steps(many + "1]"), 200 * 500'000U) << "together";
+  EXPECT_EQ(object_steps("{\"a\":\"" + std::string(30'000, ':') + "\"}"), 0U) << "in a string";
 }
 
-TEST(JsonText, AnyTextMayBeAskedAbout) {
+TEST(JsonText, AnyTextMayBeAskedForItsSteps) {
   for (const char* text : {"", "\"", "{", "]]]", ":::", "{\"a", "}{", "\\\""})
-    EXPECT_FALSE(has_costly_objects(text)) << text;
-  EXPECT_FALSE(has_costly_objects(std::string(1 << 20, '['))) << "no parser goes so deep";
+    EXPECT_EQ(object_steps(text), 0U) << text;
+  EXPECT_EQ(object_steps(std::string(1 << 20, '[')), 0U) << "no parser goes so deep";
 }
 
 // With no key, as CPython hashes bytes at PYTHONHASHSEED=0; with one, as SipHash's authors number their bytes.

@@ -20,12 +20,6 @@ Result<> ensure_state_directory(const std::filesystem::path& path) {
                             "your own with --state-dir or LLORCH_STATE_DIR",
                             path.string(), st.st_uid));
   }
-  if ((st.st_mode & S_IWOTH) != 0) {
-    return fail(ErrorCode::kForbidden,
-                fmt::format("everybody may write into the state directory {}, and could take over what runs here; run: "
-                            "chmod o-w {}, or choose a directory in it with --state-dir or LLORCH_STATE_DIR",
-                            path.string(), path.string()));
-  }
   return {};
 }
 

@@ -5,8 +5,9 @@
 
 namespace llorch::base {
 
-// ensure_private_directory(), and FORBIDDEN for a directory that somebody else may change: its owner is neither this user nor root, or
-// others may write into it. Root may use the directory of any user, as it is a service user's or that of a container's host.
+// ensure_private_directory(), and FORBIDDEN for a directory of somebody else: its owner is neither this user nor root. Root may use the
+// directory of any user, as it is a service user's or that of a container's host. Who else may write into it is its owner's affair: all
+// may into the volumes of many a container.
 Result<> ensure_state_directory(const std::filesystem::path& path);
 
 }  // namespace llorch::base
