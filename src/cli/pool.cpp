@@ -107,7 +107,11 @@ int pair_pool(const GlobalOptions& global, const PoolOptions& options) {
   const auto credential = config::PoolCredential::parse(reply->credential);
   if (!credential) return report(credential.error(), global.json);
   const auto written = config::store_pool_credential(options.credential_file, *credential);
-  if (!written) return report(written.error(), global.json);
+  if (!written) {
+    // The old one has ended: what cannot be kept is shown, or it is lost.
+    if (!global.json) print_text("{}\n", reply->credential);
+    return report(written.error(), global.json);
+  }
   if (global.json) {
     fmt::print("{}\n", boost::json::serialize(
                            boost::json::object{{"pool_id", reply->pool_id}, {"file", options.credential_file}}));

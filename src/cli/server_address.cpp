@@ -33,8 +33,8 @@ std::set<uid_t> trusted_users(const fs::path& state_directory) {
 base::Result<> check_owner(const fs::path& state_directory) {
   struct stat st {};
   const uid_t self = ::geteuid();
-  if (self == 0 || state_directory == kServiceStateDirectory || ::stat(state_directory.c_str(), &st) != 0 ||
-      st.st_uid == self || st.st_uid == 0) {
+  if (self == 0 || state_directory.lexically_normal() / "" == fs::path(kServiceStateDirectory) / "" ||
+      ::stat(state_directory.c_str(), &st) != 0 || st.st_uid == self || st.st_uid == 0) {
     return {};
   }
   return base::fail(ErrorCode::kForbidden,

@@ -123,14 +123,18 @@ base::Result<> check_lines(const std::vector<std::string>& texts) {
 base::Result<std::filesystem::path> install(const GlobalOptions& global, const ServiceOptions& options) {
   const auto command = TRY(command_of(global, options));
   const auto variables = TRY(variables_of(global));
+  std::error_code unknown;
+  const std::string directory = std::filesystem::current_path(unknown).string();
+  if (unknown) return base::fail(base::io_error("cannot resolve", ".", unknown.value()));
   TRY(check_lines(command));
   TRY(check_lines(variables));
+  TRY(check_lines({directory}));
   const auto file = TRY(unit_file());
   std::error_code ec;
   std::filesystem::create_directories(file.parent_path(), ec);
   if (ec) return base::fail(base::io_error("cannot create", file.parent_path(), ec.value()));
   // A setting may hold a password, of a proxy for instance.
-  TRY(base::write_file_atomic(file, service_unit(command, variables), 0600));
+  TRY(base::write_file_atomic(file, service_unit(command, variables, directory), 0600));
   TRY(systemctl({"daemon-reload"}));
   TRY(systemctl({"enable", kUnit}));
   TRY(systemctl({"restart", kUnit}));

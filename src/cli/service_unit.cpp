@@ -26,8 +26,10 @@ constexpr std::string_view kOfCommands = "%$", kOfVariables = "%";
 
 }  // namespace
 
-std::string service_unit(const std::vector<std::string>& command, const std::vector<std::string>& variables) {
-  std::string line, environment;
+std::string service_unit(const std::vector<std::string>& command, const std::vector<std::string>& variables,
+                         const std::string& directory) {
+  std::string line, environment, place;
+  for (const char c : directory) place += c == '%' ? "%%" : std::string(1, c);
   for (const std::string& argument : command) line += (line.empty() ? "" : " ") + quoted(argument, kOfCommands);
   for (const std::string& variable : variables) {
     environment += fmt::format("Environment={}\n", quoted(variable, kOfVariables));
@@ -36,9 +38,10 @@ std::string service_unit(const std::vector<std::string>& command, const std::vec
 Description=llama-orch: language models of this user
 
 [Service]
+WorkingDirectory=-{}
 {}ExecStart={}
 Restart=on-failure
-# A driver or an address may come later than this service, so that no GPU (exit 4) and a failed bind (1) are tried again.
+# A driver or an address may come later than this service: no GPU (exit 4, as of other refusals) and a failed bind (1) are tried again.
 RestartSec=5
 # Usage and configuration stay refused until somebody changes them.
 RestartPreventExitStatus=2
@@ -52,7 +55,7 @@ NoNewPrivileges=yes
 [Install]
 WantedBy=default.target
 )",
-                     environment, line);
+                     place, environment, line);
 }
 
 }  // namespace llorch::cli

@@ -6,7 +6,9 @@
 namespace llorch::cli {
 
 // A user unit that runs `command` (program and arguments) in the foreground with `variables` (NAME=value) and stops it in order.
-// Both are quoted, so that systemd neither splits nor expands them. REQUIRES: none of them holds a line feed.
-std::string service_unit(const std::vector<std::string>& command, const std::vector<std::string>& variables = {});
+// Both are quoted, so that systemd neither splits nor expands them; settings with relative paths mean those below `directory`.
+// REQUIRES: none of them holds a line feed.
+std::string service_unit(const std::vector<std::string>& command, const std::vector<std::string>& variables,
+                         const std::string& directory);
 
 }  // namespace llorch::cli

@@ -6,7 +6,7 @@ namespace llorch::cli {
 namespace {
 
 TEST(ServiceUnit, QuotesEveryArgument) {
-  const std::string unit = service_unit({"/opt/my apps/llorch", "up", "--model", R"(50%-$HOME "x"\y)"});
+  const std::string unit = service_unit({"/opt/my apps/llorch", "up", "--model", R"(50%-$HOME "x"\y)"}, {}, "/home/u");
   EXPECT_NE(unit.find(R"(
 ExecStart="/opt/my apps/llorch" "up" "--model" "50%%-$$HOME \"x\"\\y"
 )"),
@@ -15,8 +15,9 @@ ExecStart="/opt/my apps/llorch" "up" "--model" "50%%-$$HOME \"x\"\\y"
 }
 
 TEST(ServiceUnit, QuotesEveryVariable) {
-  const std::string unit = service_unit({"/llorch", "up"}, {R"(LLORCH_A=50%-$HOME "x"\y)", "LLORCH_B="});
+  const std::string unit = service_unit({"/llorch", "up"}, {R"(LLORCH_A=50%-$HOME "x"\y)", "LLORCH_B="}, "/50% of it");
   EXPECT_NE(unit.find(R"(
+WorkingDirectory=-/50%% of it
 Environment="LLORCH_A=50%%-$HOME \"x\"\\y"
 Environment="LLORCH_B="
 ExecStart="/llorch" "up"
@@ -26,12 +27,12 @@ ExecStart="/llorch" "up"
 }
 
 TEST(ServiceUnit, StopsInOrder) {
-  EXPECT_NE(service_unit({"/llorch", "up"}).find("\nKillMode=mixed\n"), std::string::npos);
+  EXPECT_NE(service_unit({"/llorch", "up"}, {}, "/").find("\nKillMode=mixed\n"), std::string::npos);
 }
 
 // A GPU driver or an address that comes late, and a worker that the kernel kills for memory, stop no service for good.
 TEST(ServiceUnit, OutlivesWhatPasses) {
-  const std::string unit = service_unit({"/llorch", "up"});
+  const std::string unit = service_unit({"/llorch", "up"}, {}, "/");
   EXPECT_NE(unit.find("\nRestartPreventExitStatus=2\n"), std::string::npos);
   EXPECT_NE(unit.find("\nRestartSec=5\n"), std::string::npos);
   EXPECT_NE(unit.find("\nOOMPolicy=continue\n"), std::string::npos);

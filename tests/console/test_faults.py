@@ -16,7 +16,7 @@ READER = "r" * 40
 CLOCK = """(() => {
     const waits = [];
     const real = setTimeout;
-    window.setTimeout = (step, ms, ...more) => (ms < 15000 ? real(step, ms, ...more) : waits.push({ms, step: () => step(...more)}));
+    window.setTimeout = (step, ms, ...more) => (ms < 15000 ? real(step, ms, ...more) : -waits.push({ms, step: () => step(...more)}));
     AbortSignal.timeout = (ms) => {
         const limit = new AbortController();
         waits.push({ms, step: () => limit.abort(new DOMException("late", "TimeoutError"))});

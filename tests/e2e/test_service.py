@@ -51,7 +51,7 @@ def test_a_token_that_no_file_holds_is_refused(install):
     assert done.returncode == 0, done.stderr
 
 
-def test_a_service_has_the_settings_of_the_shell(install):
+def test_a_service_has_the_settings_of_the_shell(install, tmp_path):
     proxy = "http://me:50%@proxy:3128"
     done, lines = install("--set", "orchestratord.queue.capacity=9", LLORCH_ORCHESTRATORD_QUEUE_CAPACITY="7", LLORCH_MODELS_PULL_PROXY=proxy,
                           LLORCH_OF_ANOTHER_PROGRAM="x")
@@ -59,6 +59,7 @@ def test_a_service_has_the_settings_of_the_shell(install):
     assert f'Environment="LLORCH_MODELS_PULL_PROXY={proxy.replace("%", "%%")}"' in lines
     assert not any("OF_ANOTHER_PROGRAM" in line for line in lines)
     assert any(line.startswith("ExecStart=") and '"--set" "orchestratord.queue.capacity=9"' in line for line in lines)
+    assert f"WorkingDirectory=-{tmp_path}" in lines, "where a relative path of a setting is one"
     assert stat.S_IMODE(install.unit.stat().st_mode) == 0o600, "a setting may hold a password"
     done, _ = install(LLORCH_MODELS_PULL_PROXY="a\nExecStartPre=/bin/false")
     assert done.returncode == 2 and "line feed" in done.stderr

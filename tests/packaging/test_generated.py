@@ -116,8 +116,6 @@ def settings_of(unit, key):
 @pytest.mark.parametrize("daemon", ["orchestratord", "pool-managerd"])
 def test_an_address_that_is_not_there_yet_does_not_end_the_service(repository, tmp_path, daemon):
     unit = repository / f"packaging/systemd/{daemon}.service"
-    assert settings_of(unit, "Wants") == ["network-online.target"]
-    assert "network-online.target" in settings_of(unit, "After")[0].split()
     (tmp_path / "token").write_text("a" * 64, encoding="utf-8")
     (tmp_path / "token").chmod(0o600)
     # A pool listens beyond its machine only as one that is paired.

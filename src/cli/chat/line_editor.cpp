@@ -28,7 +28,7 @@ LineEditor* self(EditLine* editor) {
 LineEditor::LineEditor(std::function<int()> signal) : signal_(std::move(signal)) {
   if (isatty(STDIN_FILENO) == 0) return;
   std::setlocale(LC_CTYPE, "");
-  // A locale of one byte a character knows none beyond ASCII; what is typed is UTF-8.
+  // What is typed is UTF-8, which a locale of one byte a character does not read.
   if (MB_CUR_MAX == 1) std::setlocale(LC_CTYPE, "C.UTF-8");
   editor_ = el_init("llorch", stdin, stdout, stderr);
   if (editor_ == nullptr) return;
