@@ -2,7 +2,7 @@
 
 const TOKEN_KEY = "llorch-token";
 const READ_MS = 15_000; // for an answer to a question, to its last byte
-const SILENCE_MS = 60_000; // of a job's stream, which has a comment every 15 s at the least
+const SILENCE_MS = 60_000; // of a job's stream, which has a comment every 15 s by default
 
 export const token = {
   get: () => sessionStorage.getItem(TOKEN_KEY),
