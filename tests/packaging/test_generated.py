@@ -164,7 +164,7 @@ def test_an_upgrade_pairs_nothing_and_a_pool_that_cannot_be_paired_is_a_warning(
     assert done.returncode == 0 and not (tmp_path / "asked").exists(), done.stderr
     done = scripts.run("postinst", "configure", "")
     assert done.returncode == 0 and (tmp_path / "asked").read_text() == "asked\n", done.stderr
-    assert "warning" in done.stderr and "llorch pool pair" in done.stderr
+    assert "warning" in done.stderr and "orchestratord --pair-pool pool-1" in done.stderr
 
 
 def test_purge_empties_a_mount_point_and_leaves_it(repository, tmp_path):
