@@ -13,7 +13,7 @@ int main(int argc, char** argv) {
   using namespace llorch::bench;
   CLI::App app{"relay_worker: a worker that decodes nothing, for the relay bench"};
   std::string orchestrator;
-  std::int64_t slots = 100'000;
+  std::int64_t slots = 1'024;
   MockWorkerOptions options;
   app.add_option("--orchestrator", orchestrator, "http://127.0.0.1:PORT")->required();
   app.add_option("--slots", slots, "Jobs at a time");

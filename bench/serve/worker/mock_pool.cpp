@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "base/clock.h"
 #include "bench/serve/io/sockets.h"
 #include "bench/serve/worker/mock_worker.h"
@@ -12,6 +14,7 @@
 namespace llorch::bench {
 namespace {
 
+constexpr std::int64_t kSlotsOfAWorkerMax = 1024;
 constexpr std::int64_t kHeartbeatMs = 5000;
 constexpr std::int64_t kModelBytes = 1 << 20;
 constexpr std::int64_t kContextTokens = 1 << 20;
@@ -82,20 +85,26 @@ wire::PoolState MockPool::state() const {
   gpu.vram_total_bytes = kModelBytes;
   gpu.vram_allocated_bytes = kModelBytes;
   s.gpus.push_back(gpu);
+  // A worker has 1,024 slots at most; all of these are the one process.
+  std::int64_t number = 0;
+  for (std::int64_t left = options_.slots; left > 0; left -= kSlotsOfAWorkerMax) s.workers.push_back(worker(++number, left));
+  return s;
+}
+
+wire::WorkerInfo MockPool::worker(std::int64_t number, std::int64_t slots) const {
   wire::WorkerInfo worker;
-  worker.worker_id = "worker-00000000-0000-4000-8000-000000000001";
+  worker.worker_id = fmt::format("worker-00000000-0000-4000-8000-{:012}", number);
   worker.model_ref = "file:/models/relay-bench.gguf";
   worker.model_digest = kModelDigest;
   worker.gpu_id = "cpu";
   worker.status = wire::WorkerStatus::kReady;
   worker.uri = options_.worker_uri;
-  worker.slots_total = options_.slots;
+  worker.slots_total = std::min(slots, kSlotsOfAWorkerMax);
   worker.context_length = kContextTokens;
   worker.kv_dtype = "f16";
   worker.engine_build = "mock";
   worker.vram_bytes = kModelBytes;
-  s.workers.push_back(worker);
-  return s;
+  return worker;
 }
 
 void MockPool::add_routes() {

@@ -25,6 +25,7 @@ class MockPool {
 
  private:
   wire::PoolState state() const;
+  wire::WorkerInfo worker(std::int64_t number, std::int64_t slots) const;
   void add_routes();
   net::ClientRequest report(const std::string& path) const;
 
