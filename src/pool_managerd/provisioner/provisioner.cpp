@@ -17,6 +17,7 @@
 #include "base/sha256.h"
 #include "config/model_grant.h"
 #include "engine/io/model_digest.h"
+#include "engine/io/model_layout.h"
 #include "net/http/url.h"
 #include "pool_managerd/provisioner/archive.h"
 #include "pool_managerd/provisioner/download/download.h"
@@ -367,12 +368,14 @@ base::Result<Provisioner::Published> Provisioner::pull_from_peer(const PullPtr& 
   const auto list = TRY(wire::decode<wire::ModelFiles>(reply.body));
   sources::Artifact artifact{.pinned = pull->request.source};
   for (const wire::ModelFile& file : list.files) {
+    // Of two names that become one here, the second file would replace the first.
+    if (sources::safe_model_name(file.name) != file.name) {
+      return base::fail(ErrorCode::kUntrustedArtifact, "the peer names a file that no model has");
+    }
     web::WebRequest each = request;
     each.url += "/" + net::http::percent_encode(file.name);
-    sources::RemoteFile remote{.name = sources::safe_model_name(file.name),
-                               .request = std::move(each),
-                               .sha256 = {},
-                               .size_bytes = file.size_bytes};
+    sources::RemoteFile remote{
+        .name = file.name, .request = std::move(each), .sha256 = {}, .size_bytes = file.size_bytes};
     if (is_signature(file.name)) {
       remote.request.range = web::ByteRange{0, file.size_bytes};
       artifact.signatures.push_back(std::move(remote));
@@ -480,6 +483,8 @@ base::Result<fs::path> Provisioner::stage(const PullPtr& pull, const Fetched& fe
 void Provisioner::fetch_signature(const PullPtr& pull, web::Web& web, const sources::Artifact& artifact,
                                   const fs::path& directory) {
   for (const sources::RemoteFile& signature : artifact.signatures) {
+    // The files of the model have been compared with its checksum: none is replaced, none is added.
+    if (!is_signature(signature.name) || engine::io::is_present(directory / signature.name)) continue;
     const auto reply = web.get_once(signature.request, kSignatureBytesMax, pull->stop);
     if (!reply || (reply->head.status != 200 && reply->head.status != 206) || !reply->is_whole || reply->body.empty())
       continue;

@@ -1,14 +1,18 @@
-// What the provisioner does without a server: references, names, the policy, partial files, archives. tests/e2e/test_pull.py
-// has the rest.
+// References, names, the policy, partial files, archives, and what servers do that no honest one does. tests/e2e/test_pull.py has
+// the rest.
 #include <arpa/inet.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <rapidcheck/gtest.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <limits>
 #include <stdexcept>
 #include <system_error>
@@ -363,6 +367,164 @@ TEST(Room, IsMadeOnceAndOnlyWhereTheDiskLacksIt) {
   EXPECT_FALSE(with_room(room(true), fails_once({ErrorCode::kIoError, "broken", {}})));
   EXPECT_FALSE(with_room(MakeRoom{}, [&]() -> base::Result<int> { return base::fail(full(40)); }));
   EXPECT_TRUE(asked.empty());
+}
+
+// ---- servers ----
+
+// Answers one request after the other, each on a connection of its own.
+class FakeServer {
+ public:
+  struct Answer {
+    int status = 200;
+    std::string headers = {};  // lines
+    std::string body = {};
+    std::size_t sent_max = std::string::npos;  // bytes of the body, behind which the connection ends
+  };
+  // Of a path with its query. `range`: what follows "bytes="; empty: all is asked for.
+  using Answers = std::function<Answer(const std::string& path, const std::string& range)>;
+
+  explicit FakeServer(Answers answers) : answers_(std::move(answers)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    auto* const any = reinterpret_cast<sockaddr*>(&address);
+    EXPECT_TRUE(::bind(listening_, any, size) == 0 && ::listen(listening_, 64) == 0 &&
+                ::getsockname(listening_, any, &size) == 0);
+    url_ = fmt::format("http://127.0.0.1:{}", ntohs(address.sin_port));
+    thread_ = std::thread([this] { serve(); });
+  }
+  FakeServer(const FakeServer&) = delete;
+  FakeServer& operator=(const FakeServer&) = delete;
+  ~FakeServer() {
+    ::shutdown(listening_, SHUT_RDWR);
+    thread_.join();
+    ::close(listening_);
+  }
+
+  const std::string& url() const { return url_; }
+  int requests() const { return requests_; }
+
+  static Answer part_of(const std::string& content, const std::string& range, const std::string& headers = {}) {
+    if (range.empty()) return {.headers = headers, .body = content};
+    const std::size_t begin = std::stoul(range), end = std::stoul(range.substr(range.find('-') + 1)) + 1;
+    return {.status = 206,
+            .headers = headers + fmt::format("Content-Range: bytes {}-{}/{}\r\n", begin, end - 1, content.size()),
+            .body = content.substr(begin, end - begin)};
+  }
+
+ private:
+  void serve() {
+    for (int fd = 0; (fd = ::accept(listening_, nullptr, nullptr)) >= 0; ::close(fd)) {
+      std::string request;
+      char piece[4096];
+      while (request.find("\r\n\r\n") == std::string::npos) {
+        const ssize_t got = ::recv(fd, piece, sizeof piece, 0);
+        if (got <= 0) break;
+        request.append(piece, static_cast<std::size_t>(got));
+      }
+      const std::size_t path = request.find(' ') + 1, range = request.find("Range: bytes=");
+      if (request.find("\r\n\r\n") == std::string::npos) continue;
+      ++requests_;
+      const Answer answer = answers_(
+          request.substr(path, request.find(' ', path) - path),
+          range == std::string::npos ? "" : request.substr(range + 13, request.find('\r', range) - range - 13));
+      const std::string reply = fmt::format("HTTP/1.1 {} X\r\nConnection: close\r\nContent-Length: {}\r\n{}\r\n",
+                                            answer.status, answer.body.size(), answer.headers) +
+                                answer.body.substr(0, answer.sent_max);
+      for (std::size_t at = 0; at < reply.size();) {
+        const ssize_t sent = ::send(fd, reply.data() + at, reply.size() - at, MSG_NOSIGNAL);
+        if (sent <= 0) break;  // whoever asked has gone
+        at += static_cast<std::size_t>(sent);
+      }
+    }
+  }
+
+  const Answers answers_;
+  const int listening_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  std::string url_;
+  std::atomic<int> requests_ = 0;
+  std::thread thread_;
+};
+
+const web::WebOptions kOnlyHere{.egress = {.enabled = true, .allowed_hosts = {"127.0.0.1"}}, .attempts_max = 3};
+
+std::string sha256_of(std::string_view content) { return base::to_hex(base::sha256(content)); }
+
+wire::PullStatus ended(const Provisioner& provisioner, const std::string& pull_id) {
+  for (;;) {
+    const wire::PullStatus now = provisioner.status(pull_id).value();
+    if (now.state == wire::PullState::kDone || now.state == wire::PullState::kFailed ||
+        now.state == wire::PullState::kCancelled) {
+      return now;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+class Pulls : public DownloadDirectory {
+ protected:
+  ProvisionerOptions options() const { return {.cache = dir_, .web = kOnlyHere, .clock = &clock_}; }
+  std::vector<std::string> files_of(const std::string& digest) const {
+    std::vector<std::string> out;
+    for (const auto& entry : fs::directory_iterator(dir_ / digest)) out.push_back(entry.path().filename().string());
+    std::sort(out.begin(), out.end());
+    return out;
+  }
+  const base::SystemClock clock_;
+};
+
+// A name that becomes another one here would be written over a file of the model, or beside it, behind the comparison of checksums.
+TEST_F(Pulls, APeersFilesHaveTheNamesTheyHaveHere) {
+  const std::string model = "tale", digest = sha256_of(model);
+  for (const std::string name : {"tale.gguf?.sig", "aaa.gguf?.sig", "aaa.gguf#.minisig", "../tale.gguf?.sig"}) {
+    const FakeServer server([&](const std::string& path, const std::string& range) -> FakeServer::Answer {
+      if (path.ends_with("/files")) {
+        return {.body = fmt::format(R"({{"checksum":"sha256:{}","files":[{{"name":"tale.gguf","size_bytes":4}},)"
+                                    R"({{"name":"{}","size_bytes":4}}]}})",
+                                    digest, name)};
+      }
+      return FakeServer::part_of(path.ends_with(".gguf") ? model : "evil", range);
+    });
+    Provisioner provisioner(options());
+    const std::string checksum = "sha256:" + digest;
+    const auto begun = provisioner.start({.source = server.url() + "/tale.gguf",
+                                          .checksum = checksum,
+                                          .peers = {{"pool-2", server.url(), checksum, "a-grant"}}},
+                                         {});
+    ASSERT_TRUE(begun);
+    const wire::PullStatus done = ended(provisioner, begun->pull_id);
+    EXPECT_EQ(done.state, wire::PullState::kDone) << done.error_message.value_or("");
+    EXPECT_FALSE(done.peer_pool_id);  // its source has given it
+    EXPECT_EQ(done.model_ref, "file:" + (dir_ / digest / "tale.gguf").string()) << name;
+    EXPECT_EQ(sha256_of(base::read_file(dir_ / digest / "tale.gguf", 100).value()), digest) << name;
+    EXPECT_TRUE(provisioner.remove(digest));
+  }
+}
+
+constexpr const char* kCommit = "0123456789abcdef0123456789abcdef01234567";
+
+TEST_F(Pulls, ASignatureReplacesNoFile) {
+  const std::string model = "tale", digest = sha256_of(model);
+  const FakeServer server([&](const std::string& path, const std::string& range) -> FakeServer::Answer {
+    if (path.find("/revision/") != std::string::npos) return {.body = fmt::format(R"({{"sha":"{}"}})", kCommit)};
+    if (path.find("/tree/") != std::string::npos) {
+      return {.body = fmt::format(R"([{{"type":"file","path":"x.gguf?.gguf","size":4,"lfs":{{"oid":"{}"}}}},)"
+                                  R"({{"type":"file","path":"x.gguf?.gguf.sig","size":4}}])",
+                                  digest)};
+    }
+    return FakeServer::part_of(path.ends_with(".sig") ? "evil" : model, range);
+  });
+  ProvisionerOptions with_hub = options();
+  with_hub.sources.hub_url = server.url();
+  Provisioner provisioner(std::move(with_hub));
+  const auto begun = provisioner.start({.source = "hf:org/tales"}, {});
+  ASSERT_TRUE(begun);
+  const wire::PullStatus done = ended(provisioner, begun->pull_id);
+  EXPECT_EQ(done.state, wire::PullState::kDone) << done.error_message.value_or("");
+  EXPECT_EQ(done.checksum, "sha256:" + digest);
+  EXPECT_EQ(files_of(digest), std::vector<std::string>{"x.gguf"});
+  EXPECT_EQ(sha256_of(base::read_file(dir_ / digest / "x.gguf", 100).value()), digest);
 }
 
 // ---- archives ----
