@@ -21,6 +21,7 @@
 #include "base/file.h"
 #include "base/sha256.h"
 #include "pool_managerd/provisioner/archive.h"
+#include "pool_managerd/provisioner/download/download.h"
 #include "pool_managerd/provisioner/download/part_file.h"
 #include "pool_managerd/provisioner/provisioner.h"
 #include "pool_managerd/provisioner/room.h"
@@ -525,6 +526,26 @@ TEST_F(Pulls, ASignatureReplacesNoFile) {
   EXPECT_EQ(done.checksum, "sha256:" + digest);
   EXPECT_EQ(files_of(digest), std::vector<std::string>{"x.gguf"});
   EXPECT_EQ(sha256_of(base::read_file(dir_ / digest / "x.gguf", 100).value()), digest);
+}
+
+base::Result<PartFile> downloaded(const FakeServer& server, const fs::path& stem, const std::string& sha256) {
+  web::Web web(kOnlyHere);
+  const StopFlag stop;
+  return download::download(web, {.request = {.url = server.url() + "/m.gguf"}, .stem = stem, .sha256 = sha256}, stop,
+                            [](std::int64_t, std::int64_t) {});
+}
+
+TEST_F(DownloadDirectory, WhatIsWholeIsNotFetchedAgainFromAServerWithoutRanges) {
+  const std::string content = content_of(2 * PartFile::kChunkBytes + 5), digest = sha256_of(content);
+  {
+    PartFile file = PartFile::open(dir_ / "p", {"sha256:" + digest, static_cast<std::int64_t>(content.size())}).value();
+    ASSERT_TRUE(file.write(0, content));
+  }
+  const FakeServer server([&](const std::string&, const std::string&) { return FakeServer::Answer{.body = content}; });
+  const auto file = downloaded(server, dir_ / "p", digest);
+  ASSERT_TRUE(file) << file.error().message;
+  EXPECT_EQ(file->sha256_hex(), digest);
+  EXPECT_EQ(server.requests(), 1);  // the probe, which reads one byte
 }
 
 // ---- archives ----

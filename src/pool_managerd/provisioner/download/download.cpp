@@ -126,6 +126,7 @@ class Fetch {
   };
 
   base::Result<> begin_parts() {
+    if (file_.is_complete()) return {};  // only the hash is under way
     if (Clock::now() < begin_again_) return {};
     const auto parts_max = static_cast<std::size_t>(remote_.takes_ranges ? options_.connections : 1);
     if (!remote_.takes_ranges && parts_.empty() && file_.bytes_done() > 0) TRY(file_.reset());
