@@ -548,6 +548,22 @@ TEST_F(DownloadDirectory, WhatIsWholeIsNotFetchedAgainFromAServerWithoutRanges) 
   EXPECT_EQ(server.requests(), 1);  // the probe, which reads one byte
 }
 
+// Each attempt begins anew, so that only what no earlier one had got is progress.
+TEST_F(DownloadDirectory, AServerWithoutRangesThatCutsHasNoMoreThanItsAttempts) {
+  const std::string content = content_of(3 * PartFile::kChunkBytes);
+  std::atomic<int> whole = 0;
+  const FakeServer server([&](const std::string&, const std::string& range) -> FakeServer::Answer {
+    if (!range.empty()) return {.body = content};
+    const int n = whole++;
+    if (n == 20) return {.status = 404};
+    const auto chunks = static_cast<std::size_t>(n % 2 == 0 ? 2 : 1);
+    return {.headers = "Retry-After: 0\r\n", .body = content, .sent_max = chunks * PartFile::kChunkBytes};
+  });
+  const auto file = downloaded(server, dir_ / "p", sha256_of(content));
+  ASSERT_FALSE(file);
+  EXPECT_EQ(whole, kOnlyHere.attempts_max);
+}
+
 // ---- archives ----
 
 // A stored member, as the smallest archive there is.

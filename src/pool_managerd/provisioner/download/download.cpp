@@ -231,7 +231,7 @@ class Fetch {
     const bool link_ended = has_link && (head.status == 401 || head.status == 403 || head.status == 410);
     if (!link_ended && !web::may_pass(error)) return base::fail(std::move(error));
     if (file_.bytes_done() > done_at_failure_) failures_ = 0;
-    done_at_failure_ = file_.bytes_done();
+    done_at_failure_ = std::max(done_at_failure_, file_.bytes_done());
     if (++failures_ >= web_.options().attempts_max) return base::fail(std::move(error));
     if (link_ended) remote_.url = TRY(probe(web_, options_, stop_)).url;
     begin_again_ = Clock::now() + web::retry_delay(failures_, head);
@@ -256,8 +256,8 @@ class Fetch {
   CURLM* multi_ = nullptr;
   std::vector<std::unique_ptr<Part>> parts_;
   std::optional<base::Error> write_failure_;
-  std::int64_t done_at_failure_ = 0;
-  int failures_ = 0;  // in a row, with nothing that came between them
+  std::int64_t done_at_failure_ = 0;  // the most there was at any: without ranges each attempt begins anew
+  int failures_ = 0;                  // in a row, with nothing that came between them
   Clock::time_point begin_again_{};
 };
 
