@@ -205,7 +205,8 @@ base::Result<wire::PullStatus> Provisioner::start(const wire::PoolPullRequest& r
   pull->status.pull_id = hex_of(request.source + "\n" + request.checksum).substr(0, 16);
   const std::lock_guard lock(mutex_);
   if (const auto it = pulls_.find(pull->status.pull_id); it != pulls_.end()) {
-    if (!is_over(it->second->status.state)) return it->second->status;
+    const bool goes_on = !is_over(it->second->status.state) && !it->second->stop.requested();
+    if (goes_on) return it->second->status;
     std::erase(ended_, it->first);  // it is asked for anew
   }
   if (waiting_.size() >= kWaitingMax) {
@@ -224,10 +225,17 @@ std::optional<wire::PullStatus> Provisioner::status(const std::string& pull_id) 
 }
 
 bool Provisioner::cancel(const std::string& pull_id) {
-  const std::lock_guard lock(mutex_);
-  const auto it = pulls_.find(pull_id);
-  if (it == pulls_.end()) return false;
-  it->second->stop.request();
+  PullPtr pull;
+  bool waits = false;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto it = pulls_.find(pull_id);
+    if (it == pulls_.end()) return false;
+    pull = it->second;
+    pull->stop.request();
+    waits = std::erase(waiting_, pull) > 0;
+  }
+  if (waits) finish(pull, base::fail(ErrorCode::kCancelled, "the pull was cancelled"));
   return true;
 }
 
@@ -597,8 +605,11 @@ void Provisioner::finish(const PullPtr& pull, const base::Result<Published>& res
       status.error_message = wire::fitted_pull_error(result.error().message);
       ++counters_.failed;
     }
-    ended_.push_back(status.pull_id);
-    forget_old();
+    const auto it = pulls_.find(status.pull_id);
+    if (it != pulls_.end() && it->second == pull) {  // else it was cancelled, and asked for anew
+      ended_.push_back(status.pull_id);
+      forget_old();
+    }
   }
   if (result) {
     base::log_event(base::LogLevel::kInfo, "model_downloaded", pull->correlation_id, "A model is in the cache.",

@@ -52,12 +52,12 @@ class Provisioner {
   Provisioner& operator=(const Provisioner&) = delete;
   ~Provisioner();  // stop()
 
-  // The pull of this source, which runs already or begins now: equal requests have one. Errors: INVALID_PARAMS, FORBIDDEN (the
+  // The pull of this source, which runs already or begins now: equal requests have one, until it is cancelled. Errors: INVALID_PARAMS, FORBIDDEN (the
   // policy), SERVER_BUSY (too many wait).
   base::Result<wire::PullStatus> start(const wire::PoolPullRequest& request, const base::CorrelationId& correlation_id);
   // The last few that have ended are remembered.
   std::optional<wire::PullStatus> status(const std::string& pull_id) const;
-  // What has come stays for another try. False: no such pull.
+  // What has come stays for another try; a pull that waits ends at once. False: no such pull.
   bool cancel(const std::string& pull_id);
   // The directory of the model with this digest (64 hex digits), whether or not it exists.
   std::filesystem::path directory_of(const std::string& digest) const { return options_.cache / digest; }

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <fstream>
 #include <functional>
+#include <future>
 #include <limits>
 #include <stdexcept>
 #include <system_error>
@@ -526,6 +527,37 @@ TEST_F(Pulls, ASignatureReplacesNoFile) {
   EXPECT_EQ(done.checksum, "sha256:" + digest);
   EXPECT_EQ(files_of(digest), std::vector<std::string>{"x.gguf"});
   EXPECT_EQ(sha256_of(base::read_file(dir_ / digest / "x.gguf", 100).value()), digest);
+}
+
+// Of two equal requests the second is no part of the first, once that is cancelled: neither where it waits, nor where it runs.
+TEST_F(Pulls, WhatIsAskedForAgainIsPulledAgain) {
+  std::promise<void> gate;
+  const std::shared_future<void> is_open = gate.get_future().share();
+  const FakeServer server([is_open](const std::string& path, const std::string& range) {
+    is_open.wait();
+    return FakeServer::part_of(path, range);
+  });
+  Provisioner provisioner(options());
+  const auto start = [&](const std::string& name) {
+    const auto begun = provisioner.start({.source = server.url() + name}, {});
+    EXPECT_TRUE(begun);
+    return begun->pull_id;
+  };
+  const std::string running = start("/a.gguf");
+  while (server.requests() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  start("/b.gguf");
+  start("/c.gguf");
+  const std::string waiting = start("/d.gguf");
+  ASSERT_EQ(provisioner.status(waiting)->state, wire::PullState::kQueued);
+  EXPECT_TRUE(provisioner.cancel(waiting));
+  EXPECT_EQ(provisioner.status(waiting)->state, wire::PullState::kCancelled);
+  EXPECT_EQ(start("/d.gguf"), waiting);
+  EXPECT_EQ(provisioner.status(waiting)->state, wire::PullState::kQueued);
+  EXPECT_TRUE(provisioner.cancel(running));
+  EXPECT_EQ(start("/a.gguf"), running);
+  gate.set_value();
+  EXPECT_EQ(ended(provisioner, waiting).state, wire::PullState::kDone);
+  EXPECT_EQ(ended(provisioner, running).state, wire::PullState::kDone);
 }
 
 base::Result<PartFile> downloaded(const FakeServer& server, const fs::path& stem, const std::string& sha256) {
