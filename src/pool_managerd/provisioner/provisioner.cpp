@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <limits>
 #include <utility>
 
 #include "base/exceptions.h"
@@ -254,6 +255,7 @@ base::Result<std::int64_t> Provisioner::remove(const std::string& digest) {
   // Nobody finds half of it.
   const fs::path gone = partial() / (digest + ".gone");
   TRY(base::ensure_private_directory(partial()));
+  fs::remove_all(gone, ec);  // an earlier removal may not have come to its end
   fs::rename(directory, gone, ec);
   if (ec) return base::fail(base::io_error("cannot remove", directory, ec.value()));
   fs::remove_all(gone, ec);
@@ -443,7 +445,13 @@ base::Result<Provisioner::Fetched> Provisioner::fetch(const PullPtr& pull, web::
   set_state(pull, PullState::kFetching);
   Fetched out{.parts = {}, .artifact = std::move(artifact)};
   std::int64_t before = 0, total = 0;
-  for (const auto& file : out.artifact.files) total += file.size_bytes.value_or(0);
+  for (const auto& file : out.artifact.files) {
+    const std::int64_t bytes = file.size_bytes.value_or(0);
+    if (bytes > std::numeric_limits<std::int64_t>::max() - total) {
+      return base::fail(ErrorCode::kUntrustedArtifact, "the source names more bytes than there can be");
+    }
+    total += bytes;
+  }
   const std::vector<std::string> names = part_names(out.artifact);
   for (std::size_t i = 0; i < names.size(); ++i) {
     const auto& file = out.artifact.files[i];

@@ -529,6 +529,37 @@ TEST_F(Pulls, ASignatureReplacesNoFile) {
   EXPECT_EQ(sha256_of(base::read_file(dir_ / digest / "x.gguf", 100).value()), digest);
 }
 
+TEST_F(Pulls, SizesThatNoNumberHolds) {
+  const FakeServer server([&](const std::string& path, const std::string&) -> FakeServer::Answer {
+    if (path.find("/revision/") != std::string::npos) return {.body = fmt::format(R"({{"sha":"{}"}})", kCommit)};
+    if (path.find("/tree/") != std::string::npos) {
+      return {.body = R"([{"type":"file","path":"config.json","size":9223372036854775807},)"
+                      R"({"type":"file","path":"model.safetensors","size":9223372036854775807}])"};
+    }
+    return {.status = 206, .headers = "ETag: \"one\"\r\nContent-Range: bytes 0-0/9223372036854775807\r\n", .body = "x"};
+  });
+  ProvisionerOptions with_hub = options();
+  with_hub.sources.hub_url = server.url();
+  Provisioner provisioner(std::move(with_hub));
+  const auto begun = provisioner.start({.source = "hf:org/tales"}, {});
+  ASSERT_TRUE(begun);
+  EXPECT_EQ(ended(provisioner, begun->pull_id).error_code, "UNTRUSTED_ARTIFACT");
+}
+
+TEST_F(Pulls, WhatARemovalLeftBehindIsRemovedWithTheNext) {
+  const std::string digest(64, 'a');
+  Provisioner provisioner(options());
+  for (const fs::path& directory : {dir_ / digest, dir_ / ".partial" / (digest + ".gone")}) {
+    fs::create_directories(directory);
+    std::ofstream(directory / "m.gguf") << "tale";
+  }
+  const auto bytes = provisioner.remove(digest);
+  ASSERT_TRUE(bytes) << bytes.error().message;
+  EXPECT_EQ(*bytes, 4);
+  EXPECT_FALSE(fs::exists(dir_ / digest));
+  EXPECT_TRUE(fs::is_empty(dir_ / ".partial"));
+}
+
 // Of two equal requests the second is no part of the first, once that is cancelled: neither where it waits, nor where it runs.
 TEST_F(Pulls, WhatIsAskedForAgainIsPulledAgain) {
   std::promise<void> gate;
