@@ -627,6 +627,28 @@ TEST_F(DownloadDirectory, AServerWithoutRangesThatCutsHasNoMoreThanItsAttempts) 
   EXPECT_EQ(whole, kOnlyHere.attempts_max);
 }
 
+// After a power cut nobody could tell which bytes of it the disk has.
+TEST_F(DownloadDirectory, WithoutAChecksumNothingIsResumedAcrossARestartOfTheMachine) {
+  const std::string content = content_of(PartFile::kChunkBytes + 5);
+  const FakeServer server([&](const std::string&, const std::string& range) {
+    return FakeServer::part_of(content, range, "ETag: \"one\"\r\n");
+  });
+  ASSERT_TRUE(downloaded(server, dir_ / "p", ""));
+  int before = server.requests();
+  ASSERT_TRUE(downloaded(server, dir_ / "p", ""));
+  EXPECT_EQ(server.requests() - before, 1);  // the probe
+  std::string boot_id = base::read_file("/proc/sys/kernel/random/boot_id", 100).value();
+  boot_id.resize(36);
+  std::string header = base::read_file(dir_ / "p.json", 1 << 16).value();
+  const std::size_t at = header.find(boot_id);
+  ASSERT_NE(at, std::string::npos) << header;
+  header[at] = header[at] == '0' ? '1' : '0';
+  std::ofstream(dir_ / "p.json", std::ios::trunc) << header;
+  before = server.requests();
+  ASSERT_TRUE(downloaded(server, dir_ / "p", ""));
+  EXPECT_GT(server.requests() - before, 1);
+}
+
 // ---- archives ----
 
 // A stored member, as the smallest archive there is.

@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "base/assert.h"
+#include "base/file.h"
 
 namespace llorch::pool_managerd::provisioner::download {
 namespace {
@@ -270,8 +271,11 @@ base::Result<PartFile> download(web::Web& web, const DownloadOptions& options, c
   std::string identity;
   if (!options.sha256.empty()) {
     identity = "sha256:" + options.sha256;
-  } else if (!remote.validator.empty()) {
-    identity = fmt::format("{} {}", web::without_query(options.request.url), remote.validator);
+  } else if (const auto boot_id = base::read_file("/proc/sys/kernel/random/boot_id", 100);
+             boot_id && !remote.validator.empty()) {
+    // No checksum would tell which of the bytes a power cut has taken.
+    identity = fmt::format("{} {} boot {}", web::without_query(options.request.url), remote.validator,
+                           boot_id->substr(0, boot_id->find('\n')));
   }
   PartFile file = TRY(PartFile::open(options.stem, {.text = identity, .size_bytes = remote.size_bytes}));
   for (bool from_scratch = !file.has_resumed();; from_scratch = true) {
