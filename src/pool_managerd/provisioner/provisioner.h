@@ -52,8 +52,8 @@ class Provisioner {
   Provisioner& operator=(const Provisioner&) = delete;
   ~Provisioner();  // stop()
 
-  // The pull of this source, which runs already or begins now: equal requests have one, until it is cancelled. Errors: INVALID_PARAMS, FORBIDDEN (the
-  // policy), SERVER_BUSY (too many wait).
+  // The pull of this source, which runs already or begins now: equal requests have one, until it is cancelled. Errors:
+  // INVALID_PARAMS, FORBIDDEN (the policy), SERVER_BUSY (too many wait).
   base::Result<wire::PullStatus> start(const wire::PoolPullRequest& request, const base::CorrelationId& correlation_id);
   // The last few that have ended are remembered.
   std::optional<wire::PullStatus> status(const std::string& pull_id) const;

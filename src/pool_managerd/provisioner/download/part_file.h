@@ -16,7 +16,8 @@ namespace llorch::pool_managerd::provisioner::download {
 
 // Three files beside each other: STEM.part with the bytes, STEM.map with a byte per chunk of 1 MiB that has come, STEM.json
 // with what they belong to. A process that is killed leaves them usable; what a power cut leaves is found out by the
-// checksum; where none is known, the identity is of one boot of the machine. Used by one thread, but for the lock that keeps other processes out.
+// checksum; where none is known, the identity is of one boot of the machine. Used by one thread, but for the lock that keeps
+// other processes out.
 class PartFile {
  public:
   static constexpr std::int64_t kChunkBytes = 1 << 20;
