@@ -492,7 +492,7 @@ void CatalogModels::remove_model(const NamedModel& model, std::string_view reque
   pulls_.cancel(model.model_id);
   const auto all = context_.names->named();
   const bool is_shared = std::any_of(all.begin(), all.end(), [&](const NamedModel& other) {
-    return other.model_id != model.model_id && other.model_ref == model.model_ref;
+    return other.model_id != model.model_id && other.model_ref == model.model_ref && other.pool_id == model.pool_id;
   });
   // A file that was here before its name is not ours to delete.
   if (model.model_ref.empty() || model.source.starts_with(kFile) || is_shared) return done(erase(0));
