@@ -46,7 +46,8 @@ Step tool_step(const std::string& found, std::string_view name, std::string_view
           .action = {}};
 }
 Step fetch_step(std::string url, std::string sha256, std::string name) {
-  std::string detail = fmt::format("{} is fetched and must have the checksum sha256:{}.", url, sha256);
+  const auto shown = std::string_view(url).substr(0, url.find_first_of("?#"));  // a query may be a signature
+  std::string detail = fmt::format("{} is fetched and must have the checksum sha256:{}.", shown, sha256);
   return {.kind = "fetch",
           .detail = std::move(detail),
           .action = FetchFile{std::move(url), std::move(sha256), std::move(name)}};

@@ -112,6 +112,15 @@ TEST_F(PlanTest, PoliciesAreOffAndToolsAreLookedFor) {
               ElementsAre(HasSubstr("nvidia-cuda-toolkit")));
 }
 
+TEST_F(PlanTest, AQueryOfAUrlIsNotTold) {
+  auto signed_one = engine(ProvisioningMode::kBinary);
+  signed_one.provisioning.binary.url = "https://bucket.example/llama.tar.gz?X-Amz-Signature=secret";
+  machine_.policy.allow_binary_downloads = true;
+  const std::string told = text(installation_plan(signed_one, machine_));
+  EXPECT_THAT(told, HasSubstr("https://bucket.example/llama.tar.gz is fetched"));
+  EXPECT_THAT(told, Not(HasSubstr("secret")));
+}
+
 std::vector<std::string> command_of(const Step& step) { return std::get<RunCommand>(step.action).command; }
 
 // OC-CONFIG-6024: packages come from the index by their checksums, and pip itself asks nobody

@@ -227,6 +227,12 @@ base::Result<> check(const std::vector<setup::Step>& steps) {
   return {};
 }
 
+base::Result<> sync_file_system(const fs::path& directory) {
+  const Descriptor at(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (at.get() < 0 || ::syncfs(at.get()) != 0) return base::fail(base::io_error("cannot sync", directory, errno));
+  return {};
+}
+
 }  // namespace
 
 base::Result<InstallerOptions> installer_options(const config::Config& config, const fs::path& state_directory) {
@@ -264,6 +270,7 @@ base::Result<setup::Installation> install(const EngineConfig& engine, const Inst
     out.build_id = base::build_id();
     out.installed_unix_ms = options.clock->now().unix_ms;
     out.size_bytes = bytes_in(directory);
+    TRY(sync_file_system(directory));  // or a power cut leaves a record of programs that are empty
     TRY(base::write_file_atomic(directory / "engine.json", setup::to_json(out) + "\n"));
     return out;
   }();
