@@ -10,17 +10,22 @@
 
 namespace llorch::base {
 
+std::optional<uid_t> foreign_owner(const struct stat& st) {
+  const uid_t self = ::geteuid();
+  if (self == 0 || st.st_uid == self || st.st_uid == 0) return std::nullopt;
+  return st.st_uid;
+}
+
 Result<> ensure_state_directory(const std::filesystem::path& path) {
   TRY(ensure_private_directory(path));
   struct stat st {};
   if (::stat(path.c_str(), &st) != 0) return fail(io_error("cannot stat", path, errno));
-  if (const uid_t self = ::geteuid(); self != 0 && st.st_uid != self && st.st_uid != 0) {
-    return fail(ErrorCode::kForbidden,
-                fmt::format("the state directory {} is of user {}, who could take over what runs here; choose one of "
-                            "your own with --state-dir or LLORCH_STATE_DIR",
-                            path.string(), st.st_uid));
-  }
-  return {};
+  const auto owner = foreign_owner(st);
+  if (!owner) return {};
+  return fail(ErrorCode::kForbidden,
+              fmt::format("the state directory {} is of user {}, who could take over what runs here; choose one of "
+                          "your own with --state-dir or LLORCH_STATE_DIR",
+                          path.string(), *owner));
 }
 
 }  // namespace llorch::base

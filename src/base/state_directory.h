@@ -1,13 +1,18 @@
 #pragma once
+#include <sys/stat.h>
+
 #include <filesystem>
+#include <optional>
 
 #include "base/result.h"
 
 namespace llorch::base {
 
-// ensure_private_directory(), and FORBIDDEN for a directory of somebody else: its owner is neither this user nor root. Root may use the
-// directory of any user, as it is a service user's or that of a container's host. Who else may write into it is its owner's affair: all
-// may into the volumes of many a container.
+// The owner, where that is neither this user nor root. Root itself may use what belongs to any user.
+std::optional<uid_t> foreign_owner(const struct stat& st);
+
+// ensure_private_directory(), and FORBIDDEN for a directory with a foreign owner: to root it may be a service user's or that of a
+// container's host. Who else may write into it is its owner's affair: all may into the volumes of many a container.
 Result<> ensure_state_directory(const std::filesystem::path& path);
 
 }  // namespace llorch::base

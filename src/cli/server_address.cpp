@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/listeners.h"
+#include "base/state_directory.h"
 #include "cli/stack/processes.h"
 #include "net/http/url.h"
 
@@ -29,18 +30,17 @@ std::set<uid_t> trusted_users(const fs::path& state_directory) {
   return out;
 }
 
-// Whose directory it is says who listens, and gets the token. Root may ask the daemons of any user.
+// Whose directory it is says who listens, and gets the token.
 base::Result<> check_owner(const fs::path& state_directory) {
+  if (state_directory.lexically_normal() / "" == fs::path(kServiceStateDirectory) / "") return {};
   struct stat st {};
-  const uid_t self = ::geteuid();
-  if (self == 0 || state_directory.lexically_normal() / "" == fs::path(kServiceStateDirectory) / "" ||
-      ::stat(state_directory.c_str(), &st) != 0 || st.st_uid == self || st.st_uid == 0) {
-    return {};
-  }
+  if (::stat(state_directory.c_str(), &st) != 0) return {};
+  const auto owner = base::foreign_owner(st);
+  if (!owner) return {};
   return base::fail(ErrorCode::kForbidden,
                     fmt::format("the state directory {} is of user {}, and the token is not sent to whom it names; say "
                                 "where your orchestratord answers with: --url",
-                                state_directory.string(), st.st_uid));
+                                state_directory.string(), *owner));
 }
 
 // While orchestratord is down, its port is anybody's who takes it.
