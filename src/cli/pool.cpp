@@ -1,11 +1,8 @@
 // llorch pool: what an operator does with one pool.
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <boost/json.hpp>
-#include <filesystem>
 
-#include "base/file.h"
 #include "base/id.h"
 #include "cli/commands.h"
 #include "cli/terminal_text.h"
@@ -16,8 +13,6 @@
 
 namespace llorch::cli {
 namespace {
-
-constexpr std::size_t kFileBytesMax = 4096;  // a credential has 322 at most
 
 // A call to /v2/pools/{id}/<what>.
 base::Result<std::string> ask(const GlobalOptions& global, const PoolOptions& options, const std::string& method,
@@ -73,21 +68,12 @@ void print_gpus(const wire::PoolList& pools, const std::string& pool_id) {
   }
 }
 
-// A new credential ends the old one, so that whether the new one can be kept is known before it is asked for.
-base::Result<> check_can_be_kept(const std::string& file) {
-  std::error_code ec;
-  if (std::filesystem::exists(file, ec)) TRY(base::read_file(file, kFileBytesMax));
-  const std::string beside = fmt::format("{}.{}.new", file, ::getpid());
-  TRY(base::write_file_atomic(beside, std::string(kFileBytesMax, '\n')));
-  if (!std::filesystem::remove(beside, ec)) return base::fail(base::io_error("cannot remove", beside, ec.value()));
-  return {};
-}
-
 }  // namespace
 
 int pair_pool(const GlobalOptions& global, const PoolOptions& options) {
+  // A new credential ends the old one, so that whether it can be kept is known before it is asked for.
   if (!options.credential_file.empty()) {
-    if (const auto possible = check_can_be_kept(options.credential_file); !possible) {
+    if (const auto possible = config::check_pool_credential_file(options.credential_file); !possible) {
       return report(possible.error(), global.json);
     }
   }

@@ -1,6 +1,7 @@
 #include "config/pool_credential.h"
 
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <span>
 #include <system_error>
@@ -74,6 +75,16 @@ base::Result<std::optional<PoolCredential>> load_pool_credential(const std::file
     return base::fail(credential.error().code, fmt::format("{}: {}", file.string(), credential.error().message));
   }
   return std::optional(std::move(*credential));
+}
+
+base::Result<> check_pool_credential_file(const std::filesystem::path& file) {
+  std::error_code ec;
+  if (std::filesystem::exists(file, ec)) TRY(base::read_file(file, kFileBytesMax));
+  std::filesystem::path beside = file;
+  beside += fmt::format(".{}.new", ::getpid());
+  TRY(base::write_file_atomic(beside, std::string(kFileBytesMax, '\n')));
+  if (!std::filesystem::remove(beside, ec)) return base::fail(base::io_error("cannot remove", beside, ec.value()));
+  return {};
 }
 
 base::Result<> store_pool_credential(const std::filesystem::path& file, const PoolCredential& credential) {

@@ -47,6 +47,8 @@ std::filesystem::path pool_credential_file(const Config& config, const std::file
 // The credential in `file`; absent: there is no such file. Errors: CONFIG_INVALID (others can read it, or it is none),
 // IO_ERROR.
 base::Result<std::optional<PoolCredential>> load_pool_credential(const std::filesystem::path& file);
+// Whether store_pool_credential() could write `file`, tried with a file beside it that goes again. Errors: IO_ERROR.
+base::Result<> check_pool_credential_file(const std::filesystem::path& file);
 // With mode 0600, whole or not at all. A credential that is there, for another orchestratord perhaps, is kept beside it as
 // FILE.replaced: nobody else can make it again. Errors: IO_ERROR.
 base::Result<> store_pool_credential(const std::filesystem::path& file, const PoolCredential& credential);
