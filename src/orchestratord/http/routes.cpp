@@ -106,11 +106,10 @@ net::Handler Api::counted(net::Handler then, Arrival what) {
     context_.core->ask<core::AnswerArrival>(std::move(arrival),
                                             [this, what, then, request = std::move(request),
                                              exchange = std::move(exchange)](core::AnswerArrival answer) mutable {
-                                              if (answer.refusal && what == Arrival::kSubmission)
+                                              if (!answer.refusal) return then(std::move(request), std::move(exchange));
+                                              if (what == Arrival::kSubmission)
                                                 submitter_.count_refusal(*answer.refusal);
-                                              if (answer.refusal)
-                                                return refuse(context_, exchange, *std::move(answer.refusal));
-                                              then(std::move(request), std::move(exchange));
+                                              refuse(context_, exchange, *std::move(answer.refusal));
                                             });
   };
 }

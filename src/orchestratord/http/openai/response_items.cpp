@@ -111,9 +111,8 @@ base::Result<> add_item(const json::value& value, const std::string& path, const
 // Its functions become functions of the list, under names that no other one there has.
 base::Result<> add_namespace(const json::object& tool, const std::string& path, ResponseTools& tools,
                              json::array& functions) {
-  json::object named;
-  named["name"] = json::string(text_at(tool, "name"));
-  TRY(chat::check_function(named, path, {}));
+  const std::string_view space = text_at(tool, "name");
+  TRY(chat::check_function({{"name", json::string(space)}}, path, {}));
   const json::value* list = tool.if_contains("tools");
   if (list == nullptr || !list->is_array()) {
     return refused(path + ".tools", "type", path + ".tools must be a list of functions");
@@ -126,7 +125,7 @@ base::Result<> add_namespace(const json::object& tool, const std::string& path, 
       return refused(full + ".type", "unsupported", full + ".type must be function: no tool runs here");
     }
     TRY(chat::check_function(*sent, full, {}));
-    const MemberName member{.space = std::string(text_at(tool, "name")), .name = std::string(text_at(*sent, "name"))};
+    const MemberName member{.space = std::string(space), .name = std::string(text_at(*sent, "name"))};
     std::string name = known_name(member, tools.members);
     const auto is_taken = [&] {
       const auto it = tools.members.find(name);
