@@ -1,8 +1,5 @@
 #include "text/formats/tools.h"
 
-#include "base/keyed_hash.h"
-#include "base/parse_json.h"
-
 #include <fmt/format.h>
 
 #include <boost/json.hpp>
@@ -10,6 +7,9 @@
 #include <algorithm>
 #include <unordered_set>
 #include <utility>
+
+#include "base/keyed_hash.h"
+#include "base/parse_json.h"
 
 namespace llorch::text::formats {
 namespace {

@@ -1,5 +1,4 @@
 #include "engine/io/huggingface/hf_config.h"
-#include "base/json_text.h"
 
 #include <fmt/format.h>
 
@@ -12,6 +11,7 @@
 #include <utility>
 
 #include "base/assert.h"
+#include "base/json_text.h"
 #include "engine/io/printable.h"
 #include "engine/io/stored_file.h"
 

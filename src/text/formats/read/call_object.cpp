@@ -1,13 +1,13 @@
 #include "text/formats/read/call_object.h"
 
-#include "base/parse_json.h"
-
 #include <boost/json.hpp>
 #include <boost/json/basic_parser_impl.hpp>
 
 #include <cstdint>
 #include <string>
 #include <utility>
+
+#include "base/parse_json.h"
 
 namespace llorch::text::formats {
 namespace {

@@ -1,11 +1,11 @@
 #include "text/formats/read/values.h"
 
-#include "base/parse_json.h"
-
 #include <boost/json.hpp>
 
 #include <algorithm>
 #include <utility>
+
+#include "base/parse_json.h"
 
 namespace llorch::text::formats {
 namespace {
