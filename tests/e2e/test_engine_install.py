@@ -240,9 +240,11 @@ def test_a_container_is_pulled_started_and_removed_by_its_runtime(tmp_path):
         os.kill(worker["pid"], 9)
         wait_for("the pool to notice", lambda: not process_runs(worker["pid"]))
         serves(stack)
+        told = [line for name in ("orchestratord", "pool-managerd") for line in stack.log(name).splitlines() if "worker" in line]
     lines = log.read_text().splitlines()[1:]
     runs = [line for line in lines if line.startswith("run ")]
-    assert len(runs) == 2 and all("--pull never" in r and "--env TALE" in r for r in runs), lines
+    assert len(runs) == 2, "\n".join([*lines, *told])
+    assert all("--pull never" in run and "--env TALE" in run for run in runs), lines
     assert "told" not in log.read_text()
     names = [run.split("--name ")[1].split()[0] for run in runs]
     assert len(set(names)) == 2 and all(name.startswith("llorch-tale-") for name in names)
