@@ -143,7 +143,7 @@ void Attempts::on(ExecuteEnded& e) {
   if (const auto* pool = job->pool_id ? registry_.find_pool(*job->pool_id) : nullptr) {
     Worker* worker = registry_.find_worker(x.worker_id);
     const ErrorCode code = e.error->code;
-    if (worker && (code == ErrorCode::kUnreachable || code == ErrorCode::kWorkerReset)) worker->doubted = true;
+    if (worker && (code == ErrorCode::kUnreachable || code == ErrorCode::kWorkerReset)) worker->reports_awaited = 2;
     emit(AskPoolState{pool->endpoint});
   }
   attempt_failed(*job, std::move(*e.error));

@@ -90,7 +90,7 @@ TEST(Attempts, RetriesWithBackoffUntilExhausted) {
   EXPECT_EQ(d.only<Finish>().error->code, ErrorCode::kRetryExhausted);
 }
 
-// SYS-8.3.2, ORCH-3010: a worker whose connection broke gets nothing until its pool has named it again; what waits keeps
+// SYS-8.3.2, ORCH-3010: a worker whose connection broke gets nothing until its pool has named it since; what waits keeps
 // its turn instead of losing an attempt, and its place, to a dead process.
 TEST(Attempts, NothingIsSentToAWorkerThatMayBeDead) {
   for (const ErrorCode code : {ErrorCode::kWorkerReset, ErrorCode::kUnreachable}) {
@@ -102,9 +102,20 @@ TEST(Attempts, NothingIsSentToAWorkerThatMayBeDead) {
     EXPECT_TRUE(d.none<Execute>()) << d.dump();
     EXPECT_FALSE(d.none<AskPoolState>());
     EXPECT_EQ(d.query("j2").attempts, 0);
+    d.report(d.state_of_worker());
+    EXPECT_TRUE(d.none<Execute>()) << "the pool may have written this before the failure";
     d.add_worker();
     EXPECT_EQ(d.only<Execute>().job_id, base::JobId("j2"));
   }
+  Driver unanswered;
+  unanswered.add_worker();
+  const ExecutionId lost = unanswered.run("j1");
+  unanswered.submit("j2");
+  unanswered.lose(lost);
+  unanswered.report(unanswered.state_of_worker());
+  EXPECT_TRUE(unanswered.none<Execute>());
+  unanswered.report(unanswered.state_of_worker());
+  EXPECT_EQ(unanswered.only<Execute>().job_id, base::JobId("j2")) << "the second was written behind the failure";
   Driver d;
   d.add_worker();
   const ExecutionId x = d.run("j1");

@@ -165,7 +165,7 @@ void Scheduler::collect_workers(const JobGroup& l, const Home& affine, PassScrat
       input.last_worker = number;
     }
     placement::WorkerChoice choice{
-        .worker = number, .tier = t, .slots_free = w->slots_free(), .active = w->slots_in_use, .doubted = w->doubted};
+        .worker = number, .tier = t, .slots_free = w->slots_free(), .active = w->slots_in_use, .doubted = w->doubted()};
     if (choice.slots_free > 0) {
       choice.device_free_bytes = least_free(*w);
       if (input.algorithm == PlacementAlgorithm::kPredictedEnd) choice.speed = m.speed_on(*w);

@@ -263,7 +263,7 @@ bool PoolRegistry::is_stale(const Pool& pool, const wire::PoolState& state) cons
   return std::tie(state.uptime_seconds, state.timestamp_ms) < std::tie(pool.last_uptime_s, pool.last_timestamp_ms);
 }
 
-Changes PoolRegistry::apply(const wire::PoolState& state, base::Time now) {
+Changes PoolRegistry::apply(const wire::PoolState& state, Report report, base::Time now) {
   Changes changes;
   const base::PoolId id(state.pool_id);
   if (Pool* known = find_pool(id)) {
@@ -328,11 +328,12 @@ Changes PoolRegistry::apply(const wire::PoolState& state, base::Time now) {
   pool.staging_bytes_max = state.staging_bytes_max;
   pool.last_timestamp_ms = state.timestamp_ms;
   pool.last_uptime_s = state.uptime_seconds;
-  merge_workers(pool, state, now, changes);
+  merge_workers(pool, state, report, now, changes);
   return changes;
 }
 
-void PoolRegistry::merge_workers(Pool& pool, const wire::PoolState& state, base::Time now, Changes& changes) {
+void PoolRegistry::merge_workers(Pool& pool, const wire::PoolState& state, Report report, base::Time now,
+                                 Changes& changes) {
   // Workers are unhooked while the device list changes under them.
   for (auto& [id, w] : pool.workers) unindex(w);
   const auto before_it = std::exchange(pool.devices, {});
@@ -355,13 +356,14 @@ void PoolRegistry::merge_workers(Pool& pool, const wire::PoolState& state, base:
   std::set<std::string> listed;
   for (const wire::WorkerInfo& info : state.workers) {
     listed.insert(info.worker_id);
-    merge_worker(pool, info, now, changes);
+    merge_worker(pool, info, report, now, changes);
   }
   std::erase_if(pool.gone, [&](const base::WorkerId& id) { return !listed.contains(id.value); });
   drop_absent(pool, listed, changes);
 }
 
-void PoolRegistry::merge_worker(Pool& pool, const wire::WorkerInfo& info, base::Time now, Changes& changes) {
+void PoolRegistry::merge_worker(Pool& pool, const wire::WorkerInfo& info, Report report, base::Time now,
+                                Changes& changes) {
   const base::WorkerId id(info.worker_id);
   if (pool.gone.contains(id)) return;
   const auto known = pool_of_.find(id);
@@ -388,7 +390,7 @@ void PoolRegistry::merge_worker(Pool& pool, const wire::WorkerInfo& info, base::
   Worker& w = pool.workers.at(id);
   const WorkerStatus was = w.info.status;
   w.listed = true;
-  w.doubted = false;
+  w.reports_awaited = report == Report::kAnswer ? 0 : std::max(0, w.reports_awaited - 1);
   w.reported_bytes = info.vram_bytes;
   // Its jobs go elsewhere now; its memory and its place on the device come back when its process is gone.
   if (said == WorkerStatus::kFailed) {
@@ -453,7 +455,7 @@ Changes PoolRegistry::worker_ready(const wire::WorkerReady& ready, base::Time no
   if (!known && pool->workers.size() + pool->gone.size() >= kWorkersMax) return changes;  // the next report names it
   const bool listed = known && known->listed;
   const std::int64_t reported_bytes = known ? known->reported_bytes : 0;
-  merge_worker(*pool, info, now, changes);
+  merge_worker(*pool, info, Report::kOwn, now, changes);
   if (Worker* w = find_worker(id); w && w->pool_id == pool->id) {
     // This is not a report: the pool's memory figures in hand do not count the worker any better than before.
     w->listed = listed;

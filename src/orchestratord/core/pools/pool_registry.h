@@ -49,7 +49,9 @@ struct Worker {
   bool listed = false;             // a report named it
   bool reported_gone = false;      // declared gone, but its process still holds its place; failed
   int absent_reports = 0;          // in a row, while never listed
-  bool doubted = false;            // a connection to it failed, and no report has named it since
+  // A connection to it failed, and nothing goes there until its pool's answer to our question names it, or so many of the
+  // pool's own reports do: the first of them may have been written before the failure.
+  int reports_awaited = 0;
   std::optional<std::int64_t> stop_sent_ms;
   std::optional<std::uint64_t> reserved_by;  // group that waits for its memory: no new work
   std::optional<std::uint64_t> started_for;  // group whose first job asked for it
@@ -64,7 +66,8 @@ struct Worker {
   std::int64_t bytes_on(const std::string& gpu_id) const;
   std::int64_t unreported_bytes_on(const std::string& gpu_id) const;
   bool takes_work() const { return info.status == WorkerStatus::kReady && !reserved_by && !retiring; }
-  std::int64_t slots_free() const { return doubted ? 0 : std::max<std::int64_t>(0, info.slots_total - slots_in_use); }
+  bool doubted() const { return reports_awaited > 0; }
+  std::int64_t slots_free() const { return doubted() ? 0 : std::max<std::int64_t>(0, info.slots_total - slots_in_use); }
 };
 
 struct Device {
@@ -156,7 +159,8 @@ struct Changes {
 
 class PoolRegistry {
  public:
-  Changes apply(const wire::PoolState& state, base::Time now);
+  enum class Report : std::uint8_t { kOwn, kAnswer };  // of the pool's own accord, or to our question
+  Changes apply(const wire::PoolState& state, Report report, base::Time now);
   // `became_ready` and `adopted` are set. Unknown pools and workers declared gone are ignored.
   Changes worker_ready(const wire::WorkerReady& ready, base::Time now);
   std::optional<GoneWorker> worker_failed(const base::WorkerId& id, GoneWhy why);
@@ -193,8 +197,8 @@ class PoolRegistry {
   void unindex(const Worker& worker);
   GoneWorker gone_worker(const Worker& worker, GoneWhy why) const;
   GoneWorker erase(Pool& pool, const base::WorkerId& id, GoneWhy why, bool remember);
-  void merge_workers(Pool& pool, const wire::PoolState& state, base::Time now, Changes& changes);
-  void merge_worker(Pool& pool, const wire::WorkerInfo& info, base::Time now, Changes& changes);
+  void merge_workers(Pool& pool, const wire::PoolState& state, Report report, base::Time now, Changes& changes);
+  void merge_worker(Pool& pool, const wire::WorkerInfo& info, Report report, base::Time now, Changes& changes);
   void note_version(Worker& worker);
   void drop_absent(Pool& pool, const std::set<std::string>& listed, Changes& changes);
   bool is_stale(const Pool& pool, const wire::PoolState& state) const;

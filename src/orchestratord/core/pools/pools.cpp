@@ -14,6 +14,7 @@ using base::ErrorCode;
 using pools::Changes;
 using pools::GoneWorker;
 using pools::Pool;
+using pools::PoolRegistry;
 
 namespace {
 // After a failed call the pool is asked again this soon: most are back within moments.
@@ -60,7 +61,8 @@ void Pools::arm_pool_timer(const base::PoolId& id, std::int64_t when_ms) {
 
 void Pools::on(PoolSeen& e) {
   const base::PoolId id(e.state.pool_id);
-  const Changes changes = registry_.apply(e.state, now_);
+  const Changes changes =
+      registry_.apply(e.state, e.request ? PoolRegistry::Report::kOwn : PoolRegistry::Report::kAnswer, now_);
   if (changes.taken == Changes::Taken::kConflict) return pool_conflict(e, changes.conflicting_endpoint);
   const auto answer = [&] {
     if (e.request) emit(AnswerPool{*e.request, config_.heartbeat.interval_ms});

@@ -130,13 +130,20 @@ class Driver {
             .kv_dtype = "f16"};
   }
   // A pool with one device and one ready worker of model a.
-  const std::vector<Command>& add_worker(const std::string& id = "w1", std::int64_t slots = 1) {
+  wire::PoolState state_of_worker(const std::string& id = "w1", std::int64_t slots = 1) {
     auto s = pool_state();
     s.workers = {worker(id)};
     s.workers[0].slots_total = slots;
     s.gpus[0].vram_allocated_bytes = 4 * kGb;
     s.gpus[0].vram_available_bytes = 4 * kGb;
-    return send(PoolSeen{.request = {}, .state = s, .asked_endpoint = {}});
+    return s;
+  }
+  const std::vector<Command>& add_worker(const std::string& id = "w1", std::int64_t slots = 1) {
+    return see(state_of_worker(id, slots));
+  }
+  // The pool tells this of its own accord.
+  const std::vector<Command>& report(const wire::PoolState& s) {
+    return send(PoolSeen{.request = RequestId{++requests}, .state = s, .asked_endpoint = {}});
   }
   const std::vector<Command>& see(const wire::PoolState& s) {
     return send(PoolSeen{.request = {}, .state = s, .asked_endpoint = {}});
