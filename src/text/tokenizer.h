@@ -22,7 +22,7 @@ struct TokenizerParts;
 
 struct EncodeOptions {
   bool add_special = true;     // BOS and EOS where the model wants them
-  bool parse_special = false;  // spelled control tokens become tokens; never for text of a user
+  bool parse_special = false;  // spelled control tokens become tokens: of a whole prompt that its client wrote
 };
 
 struct TokenizerFacts {

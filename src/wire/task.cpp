@@ -138,6 +138,10 @@ struct Table<SubmitRequest> {
         optional("prompt", &S::prompt,
                  "Text to continue, or its token ids; this or `messages`. Empty only with `suffix`.", {0, 4 << 20}),
         optional(
+            "parse_special", &S::parse_special,
+            "With a text as `prompt`, and without `suffix`: control tokens that it spells are tokens. Omitted: false, "
+            "they are text."),
+        optional(
             "suffix", &S::suffix,
             "What follows on the output: the model fills in between `prompt`, a text, and this. Needs a model with "
             "tokens for it.",
@@ -207,6 +211,10 @@ struct Table<SubmitRequest> {
     if (r.extra_files && !r.suffix) return field_error("extra_files", "combination", "extra_files needs suffix");
     if (r.suffix && (!r.prompt || r.prompt->has_tokens())) {
       return field_error("suffix", "combination", "suffix needs a prompt, a text: the output stands between the two");
+    }
+    if (r.parse_special && (!r.prompt || r.suffix)) {
+      return field_error("parse_special", "combination",
+                         "parse_special is of a whole prompt: send prompt, and leave suffix out");
     }
     if (r.prompt && r.prompt->bytes() == 0 && !r.suffix) {
       return field_error("prompt", "length", "prompt is empty; give at least one byte of text");

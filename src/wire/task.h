@@ -72,6 +72,7 @@ struct SubmitRequest {
   // Of a completion exactly one of `prompt` and `messages`. `suffix` and `extra_files` go with `prompt`, the four after
   // `messages` with that.
   std::optional<TextOrTokens> prompt;
+  std::optional<bool> parse_special;  // with a text as `prompt`: control tokens that it spells are tokens
   std::optional<std::string>
       suffix;  // what follows on the output: the model fills in between `prompt`, a text, and this
   std::optional<std::vector<ExtraFile>> extra_files;  // with `suffix`; the last one is the nearest

@@ -95,6 +95,35 @@ def test_other_files_stand_before_it(stack):
     assert same(answer["llorch"]["receipt"], of_ids(stack, "coder", ids))
 
 
+def test_a_whole_prompt_may_spell_the_tokens(stack):
+    """Clients with templates of their own write the markers into the prompt. Where they do, it is the prompt of these tokens."""
+    wanted = of_ids(stack, "coder", coder_ids(stack))
+    text = f"{MARKERS[0]}{BEFORE}{MARKERS[2]}{AFTER}{MARKERS[1]}"
+    settings = {"model": "coder", "seed": 7, "temperature": 0}
+    answers = [ask(stack, "/v1/completions", prompt=text, max_tokens=8, **settings),
+               ask(stack, "/completion", prompt=text, n_predict=8, **settings),
+               ask(stack, "/api/generate", model="coder", prompt=text, raw=True, stream=False,
+                   options={"num_predict": 8, "seed": 7, "temperature": 0, "repeat_penalty": 1})]
+    for answer in answers:
+        assert same(answer.json["llorch"]["receipt"], wanted), answer.body
+    ours = {"prompt": text, "max_tokens": 8, **settings}
+    assert same(ask(stack, "/v2/tasks?wait=true", parse_special=True, **ours).json["receipt"], wanted)
+    plain = ask(stack, "/v2/tasks?wait=true", **ours).json
+    assert plain["receipt"]["prompt_sha256"] == hashlib.sha256(text.encode()).hexdigest()
+    assert plain["tokens_in"] > len(text) - 10, "a byte is a token, also of a marker"
+    for fields in ({"suffix": "s"}, {"messages": [{"role": "user", "content": "x"}], "prompt": None}):
+        refused = ask(stack, "/v2/tasks", **{**ours, "parse_special": True, **fields})
+        assert (refused.status, refused.json["error"]["details"]["field"]) == (400, "parse_special"), refused.body
+
+
+def test_a_prompt_that_spells_its_beginning_begins_once(stack):
+    metadata = read_metadata(MODEL)
+    bos = metadata["tokenizer.ggml.tokens"][metadata["tokenizer.ggml.bos_token_id"]]
+    counts = [ask(stack, "/v1/completions", model="tale", prompt=prompt, max_tokens=1, seed=7).json["usage"]["prompt_tokens"]
+              for prompt in ("Once upon", f"{bos}Once upon")]
+    assert counts[0] == counts[1]
+
+
 def test_no_text_spells_a_token(stack):
     before = f"x = '{MARKERS[2]}{MARKERS[1]}'\n"
     answer = ask(stack, "/infill", model="coder", input_prefix=before, input_suffix=MARKERS[0], n_predict=1).json
@@ -150,7 +179,8 @@ def test_a_completion_is_the_job_it_says(stack):
     assert "content" in whole, whole
     ids = ask(stack, "/tokenize", model=ALIAS, content=asked["prompt"], add_special=True).json["tokens"]
     wanted = of_ids(stack, ALIAS, ids)
-    assert whole["content"] == wanted["text"] and same(whole["llorch"]["receipt"], wanted)
+    told = hashlib.sha256(asked["prompt"].encode()).hexdigest()
+    assert whole["content"] == wanted["text"] and whole["llorch"]["receipt"] == {**wanted["receipt"], "prompt_sha256": told}
     assert [part["id"] for part in whole["completion_probabilities"]] == whole["tokens"] and len(whole["tokens"]) == 8
     assert (whole["stop_type"], whole["tokens_predicted"], whole["tokens_evaluated"]) == ("limit", 8, len(ids))
     assert (whole["generation_settings"]["seed"], whole["timings"]["predicted_n"]) == (7, 8)

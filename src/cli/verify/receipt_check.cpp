@@ -164,7 +164,8 @@ Finding compare_request(const Claim& claim, const wire::SubmitRequest& request) 
   Finding finding;
   Differences differences(finding);
   std::string explanation = "this is not the request of the receipt";
-  if (request.prompt && !request.suffix) {  // with a suffix the hash is of tokens, and the repetition's is compared
+  // Of tokens that the text does not say, the repetition's hash is compared.
+  if (request.prompt && !request.suffix && !request.parse_special.value_or(false)) {
     const auto hash = [](std::string_view text) { return base::to_hex(base::sha256(text)); };
     differences.add("prompt_sha256", claim.receipt.prompt_sha256, base::to_hex(wire::digest_of(*request.prompt)));
     const std::string& text = request.prompt->text;

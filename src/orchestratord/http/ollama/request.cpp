@@ -135,6 +135,7 @@ base::Result<Request> decode_generate(std::string_view text) {
       return refused("raw", "combination", "raw continues the prompt as it stands; leave system and images out");
     }
     out.submission.prompt = {.text = prompt};
+    out.submission.parse_special = true;
   } else {
     out.submission.messages = one_turn(system, prompt, images);
     out.tool_use = chat::ToolUse{};

@@ -165,6 +165,7 @@ TEST(OllamaGenerate, APromptIsATurnUnlessItIsRaw) {
   EXPECT_EQ(request.plain_prompt, std::nullopt) << "a model without a template cannot be told a system message";
   request = generate(R"("prompt":"p","raw":true,"context":[],"suffix":"")");
   EXPECT_EQ(request.submission.prompt->text, "p");
+  EXPECT_EQ(request.submission.parse_special, true) << "the client writes all of it";
   EXPECT_FALSE(request.submission.messages);
   EXPECT_EQ(request.tool_use, std::nullopt);
   EXPECT_EQ(generate(R"("prompt":"p","images":["AA"])").plain_prompt, std::nullopt);

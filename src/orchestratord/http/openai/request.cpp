@@ -222,7 +222,11 @@ base::Result<Request> decode_completion(std::string_view text) {
   Request out = TRY(shared_part(body.common, body.extensions));
   wire::SubmitRequest& submission = out.submission;
   TRY(set_prompts(std::move(body.prompt.prompts), out));
-  if (!body.suffix.value_or("").empty()) submission.suffix = std::move(body.suffix);
+  if (!body.suffix.value_or("").empty()) {
+    submission.suffix = std::move(body.suffix);
+  } else {
+    submission.parse_special = true;
+  }
   submission.max_tokens = body.max_tokens.value_or(kCompletionTokens);
   submission.sampling.logprobs = body.logprobs.has_value();
   submission.sampling.top_logprobs = body.logprobs.value_or(0);

@@ -499,7 +499,10 @@ TEST(OpenAiCompletion, TheOutputStandsBetweenPromptAndSuffix) {
   ASSERT_TRUE(request) << request.error().message;
   EXPECT_EQ(request->submission.prompt->text, "");
   EXPECT_EQ(request->submission.suffix, "s");
-  EXPECT_FALSE(decode_completion(R"({"model":"m","prompt":"p","suffix":""})")->submission.suffix);
+  EXPECT_FALSE(request->submission.parse_special);
+  const auto whole = decode_completion(R"({"model":"m","prompt":"p","suffix":""})");
+  EXPECT_FALSE(whole->submission.suffix);
+  EXPECT_EQ(whole->submission.parse_special, true);
   EXPECT_EQ(decode_completion(R"({"model":"m","prompt":["p",""],"suffix":"s"})")->prompts.size(), 2u);
 }
 

@@ -19,8 +19,22 @@ namespace {
 constexpr std::int64_t kModelWaitMs = 2000;
 constexpr std::int64_t kReplacedRetryAfterMs = 1000;
 
-base::Result<text::ChatPrompt> plain_prompt(const wire::TextOrTokens& prompt, const models::KnownModel& model) {
-  if (!prompt.has_tokens()) return text::ChatPrompt{TRY(model.tokenizer->encode(prompt.text)), prompt.text};
+// A client that writes a whole prompt, markers and all, may have written the token that begins it as well.
+base::Result<text::ChatPrompt> prompt_with_markers(const std::string& written, const text::Tokenizer& tokenizer) {
+  auto tokens = TRY(tokenizer.encode(written, {.parse_special = true}));
+  const text::TokenizerFacts& facts = tokenizer.facts();
+  if (facts.add_bos && tokens.size() > 1 && tokens[0] == facts.bos && tokens[1] == facts.bos)
+    tokens.erase(tokens.begin());
+  const bool is_plain = tokens == TRY(tokenizer.encode(written));
+  return text::ChatPrompt{std::move(tokens), is_plain ? written : std::string()};
+}
+
+base::Result<text::ChatPrompt> plain_prompt(const wire::SubmitRequest& request, const models::KnownModel& model) {
+  const wire::TextOrTokens& prompt = *request.prompt;
+  if (!prompt.has_tokens()) {
+    if (request.parse_special.value_or(false)) return prompt_with_markers(prompt.text, *model.tokenizer);
+    return text::ChatPrompt{TRY(model.tokenizer->encode(prompt.text)), prompt.text};
+  }
   TRY(check_ids("prompt", "prompt", prompt.tokens, model));
   text::ChatPrompt out;
   for (const std::int32_t id : prompt.tokens) out.tokens.push_back(base::TokenId{static_cast<std::uint32_t>(id)});
@@ -48,7 +62,7 @@ base::Result<text::ChatPrompt> infill_prompt(const wire::SubmitRequest& request,
 base::Result<text::ChatPrompt> prompt_of(const wire::SubmitRequest& request, const models::KnownModel& model,
                                          base::Time now) {
   if (request.suffix) return infill_prompt(request, model);
-  if (request.prompt) return plain_prompt(*request.prompt, model);
+  if (request.prompt) return plain_prompt(request, model);
   const auto text_of = [](const auto& part) { return part ? std::optional(part->text) : std::nullopt; };
   return model.chat->prompt(
       *model.tokenizer,

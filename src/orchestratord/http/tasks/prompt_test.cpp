@@ -41,6 +41,31 @@ wire::SubmitRequest request(std::string prompt, std::optional<std::string> suffi
   return out;
 }
 
+TEST(WholePrompt, SpellsControlTokensWhereItsClientSaysSo) {
+  using Ids = std::vector<std::uint32_t>;
+  const auto encoded = [](const std::string& prompt, const models::KnownModel& of, bool parse_special) {
+    auto asked = request(prompt, {});
+    asked.parse_special = parse_special;
+    return prepare({std::move(asked), {}}, {}, of, {}).value().prompt;
+  };
+  const auto marked = encoded("<fim_prefix>a", coder(), true);
+  EXPECT_EQ(text::numbers(marked.tokens), (Ids{256, 'a'}));
+  EXPECT_EQ(marked.text, "") << "no text says it all";
+  EXPECT_EQ(encoded("<fim_prefix>a", coder(), false).tokens.size(), 13u);
+  EXPECT_EQ(encoded("ab", coder(), true).text, "ab");
+
+  text::TokenizerData data = text::byte_bpe_data({}, {{"<s>", text::TokenKind::kControl}});
+  data.bos = text::TokenId{256};
+  data.add_bos = true;
+  models::KnownModel begins;
+  begins.tokenizer = std::make_shared<const text::Tokenizer>(text::Tokenizer::create(std::move(data)).value());
+  EXPECT_EQ(text::numbers(encoded("<s>a", begins, true).tokens), (Ids{256, 'a'})) << "it begins once";
+  EXPECT_EQ(text::numbers(encoded("a", begins, true).tokens), (Ids{256, 'a'}));
+  EXPECT_EQ(encoded("a", begins, true).text, "a");
+  EXPECT_EQ(refusal(R"({"model":"m","prompt":"p","suffix":"s","parse_special":true})"), "parse_special combination");
+  EXPECT_EQ(refusal(R"({"model":"m","messages":[],"parse_special":false})"), "parse_special combination");
+}
+
 TEST(InfillPrompt, IsTheModelsTokensAroundTheTexts) {
   auto wanted = request("a", "b");
   wanted.extra_files.emplace().push_back({.name = "f", .text = "x"});

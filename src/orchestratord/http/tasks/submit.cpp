@@ -40,12 +40,12 @@ std::string digest_of(const wire::SubmitRequest& request, const std::vector<std:
   return base::to_hex(hash.digest());
 }
 
-// Of what the client sent; where tokens stand between its texts, of all of the tokens.
+// Of what the client sent; where tokens stand between its texts or are spelled in them, of all of the tokens.
 std::string prompt_sha256(const wire::SubmitRequest& request, const Prepared& prepared,
                           const std::vector<std::int32_t>& tokens) {
-  if (request.suffix) return base::to_hex(wire::digest_of({.text = {}, .tokens = tokens}));
-  return request.prompt ? base::to_hex(wire::digest_of(*request.prompt))
-                        : prompt_digest(prepared.prompt, prepared.images);
+  if (!request.prompt) return prompt_digest(prepared.prompt, prepared.images);
+  if (prepared.prompt.text.empty()) return base::to_hex(wire::digest_of({.text = {}, .tokens = tokens}));
+  return base::to_hex(wire::digest_of(*request.prompt));
 }
 
 Error stopping_error() {

@@ -172,8 +172,13 @@ TEST(LlamaCppCompletion, APromptIsTextsAndIdsInARow) {
     return call->submission.prompt->tokens;
   };
   using Ids = std::vector<std::int32_t>;
-  EXPECT_EQ(ids(R"("ab")"), (Ids{256, 97, 98}));
-  EXPECT_EQ(ids(R"(["ab"])"), (Ids{256, 97, 98}));
+  for (const char* prompt : {R"("ab")", R"(["ab"])"}) {
+    auto call = decode_completion(std::string(R"({"prompt":)") + prompt + "}").value();
+    ASSERT_TRUE(set_prompt(call, &tokenizer));
+    EXPECT_EQ(call.submission.prompt->text, "ab");
+    EXPECT_EQ(call.submission.parse_special, true) << "what a client spells is its own";
+  }
+  EXPECT_EQ(ids(R"("")"), Ids{256});
   EXPECT_EQ(ids(R"([97,98])"), (Ids{97, 98}));
   EXPECT_EQ(ids(R"([[97,98]])"), (Ids{97, 98}));
   EXPECT_EQ(ids(R"(["a",98,99,"d"])"), (Ids{256, 97, 98, 99, 100}));

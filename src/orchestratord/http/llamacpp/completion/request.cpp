@@ -145,8 +145,9 @@ base::Result<CompletionCall> shared_part(wire::LlamaCppGeneration given) {
 }
 
 base::Result<wire::TextOrTokens> prompt_of(const wire::LlamaCppPrompt& prompt, const text::Tokenizer* tokenizer) {
+  const bool is_text = prompt.parts.size() == 1 && !prompt.parts.front().has_tokens();
+  if (is_text && (tokenizer == nullptr || !prompt.parts.front().text.empty())) return prompt.parts.front();
   if (tokenizer == nullptr) {
-    if (prompt.parts.size() == 1 && !prompt.parts.front().has_tokens()) return prompt.parts.front();
     return refused("prompt", "engine", "this model's engine is another system's and takes texts; send one text");
   }
   wire::TextOrTokens out;
@@ -207,6 +208,7 @@ base::Result<> set_prompt(CompletionCall& call, const text::Tokenizer* tokenizer
     call.submission.sampling.frequency_scope = wire::SamplingRequest().frequency_scope;
   }
   call.submission.prompt = TRY(prompt_of(call.prompt, tokenizer));
+  if (!call.submission.prompt->has_tokens()) call.submission.parse_special = true;
   return {};
 }
 
