@@ -55,7 +55,7 @@ struct MessagesRequest {
   std::int64_t max_tokens = 0;
   std::optional<bool> stream;
   std::optional<double> temperature;  // omitted: 1
-  std::optional<double> top_p;
+  std::optional<double> top_p;        // these two below 0: left out
   std::optional<std::int64_t> top_k;
   std::vector<std::string> stop_sequences;
   std::optional<std::uint64_t> seed;  // as in /v2

@@ -57,6 +57,12 @@ base::Result<> set_tools(const wire::AnthropicPrompt& body, Request& request) {
   return {};
 }
 
+// Clients that have no value of a cut to send write -1.
+template <class T>
+T cut_or(std::optional<T> value, T otherwise) {
+  return value.value_or(-1) < 0 ? otherwise : *value;
+}
+
 // Of what decides the prompt; `sampling`: what the request says of it besides.
 base::Result<Request> prompt_part(const wire::AnthropicPrompt& body, wire::SamplingRequest sampling) {
   Request out;
@@ -79,8 +85,8 @@ base::Result<Request> decode_messages(std::string_view text) {
   wire::SubmitRequest& submission = out.submission;
   submission.max_tokens = body.max_tokens;
   submission.temperature = body.temperature.value_or(1.0);
-  submission.sampling.top_p = body.top_p.value_or(submission.sampling.top_p);
-  submission.sampling.top_k = body.top_k.value_or(submission.sampling.top_k);
+  submission.sampling.top_p = cut_or(body.top_p, submission.sampling.top_p);
+  submission.sampling.top_k = cut_or(body.top_k, submission.sampling.top_k);
   submission.stop = body.stop_sequences;
   submission.seed = body.seed;
   TRY(wire::validate_submission(submission));

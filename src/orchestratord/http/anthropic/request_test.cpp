@@ -61,6 +61,12 @@ TEST(AnthropicRequest, FieldsReachTheSubmission) {
   EXPECT_EQ(request.answer.stop, s.stop);
 }
 
+// A client's values of what it does not set.
+TEST(AnthropicRequest, CutsBelow0AreLeftOut) {
+  EXPECT_EQ(wire::encode(decoded(R"("top_k":-1,"top_p":-1)").submission), wire::encode(decoded("").submission));
+  EXPECT_EQ(decoded(R"("top_k":0,"top_p":0)").submission.sampling.top_p, 0);
+}
+
 // Also the sampling fields and the list of stop texts, which have values of their own.
 TEST(AnthropicRequest, NullOfAnyFieldMeansLeftOut) {
   const std::string plain = wire::encode(decoded("").submission);
