@@ -72,7 +72,8 @@ struct Table<AnthropicOutputConfig> {
   using S = AnthropicOutputConfig;
   static Fields fields() {
     return {optional("effort", &S::effort, "The chat template's variable reasoning_effort."),
-            optional("format", &S::format, "What the output must look like.")};
+            optional("format", &S::format, "What the output must look like."),
+            optional("task_budget", &S::task_budget, "Accepted; changes nothing.")};
   }
 };
 
@@ -89,6 +90,7 @@ struct Table<AnthropicPrompt> {
         optional("tool_choice", &S::tool_choice, "Whether the model may, must or must not call one, and which."),
         optional("thinking", &S::thinking, "Whether the model is to think. Omitted: disabled."),
         optional("output_config", &S::output_config, "How hard the model thinks, and what the output must look like."),
+        optional("output_format", &S::output_format, "Older spelling of output_config.format."),
         optional("billing_policy", &S::billing_policy, kChangesNothing),
         optional("cache_control", &S::cache_control, kChangesNothing),
         optional("speed", &S::speed, kChangesNothing),

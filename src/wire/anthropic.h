@@ -33,6 +33,7 @@ struct AnthropicOutputFormat {
 struct AnthropicOutputConfig {
   std::optional<AnthropicEffort> effort;
   std::optional<AnthropicOutputFormat> format;
+  Ignored task_budget;
 };
 
 // What both kinds of request share: all that decides the prompt.
@@ -44,6 +45,7 @@ struct AnthropicPrompt {
   std::optional<AnthropicToolChoice> tool_choice;
   std::optional<AnthropicThinking> thinking;  // omitted: disabled
   std::optional<AnthropicOutputConfig> output_config;
+  std::optional<AnthropicOutputFormat> output_format;  // older spelling of output_config.format
   Ignored billing_policy, cache_control, context_management, speed, user_profile_id, workspace_id;
   Unsupported mcp_servers;
 };

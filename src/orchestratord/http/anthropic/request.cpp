@@ -1,5 +1,7 @@
 #include "orchestratord/http/anthropic/request.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "orchestratord/http/anthropic/messages.h"
@@ -26,13 +28,20 @@ chat::Thinking thinking_of(const wire::AnthropicPrompt& body) {
 }
 
 base::Result<> set_format(const wire::AnthropicPrompt& body, wire::SamplingRequest& sampling) {
-  if (!body.output_config || !body.output_config->format) return {};
+  const auto newer = body.output_config ? body.output_config->format : std::nullopt;
+  const auto& format = newer ? newer : body.output_format;
+  if (!format) return {};
+  if (body.output_format && body.output_format->schema != format->schema) {
+    return refused("output_format", "combination",
+                   "output_format is the older spelling of output_config.format, and the two differ; leave it out");
+  }
+  const std::string_view field = newer ? "output_config.format" : "output_format";
   if (sampling.json_schema || sampling.regex || sampling.grammar) {
     return refused(
-        "output_config.format", "combination",
-        "an output follows one of output_config.format, json_schema, regex and grammar; leave the others out");
+        field, "combination",
+        fmt::format("an output follows one of {}, json_schema, regex and grammar; leave the others out", field));
   }
-  sampling.json_schema = body.output_config->format->schema;
+  sampling.json_schema = format->schema;
   return {};
 }
 

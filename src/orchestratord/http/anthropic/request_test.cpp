@@ -67,6 +67,27 @@ TEST(AnthropicRequest, CutsBelow0AreLeftOut) {
   EXPECT_EQ(decoded(R"("top_k":0,"top_p":0)").submission.sampling.top_p, 0);
 }
 
+TEST(AnthropicRequest, TheOlderSpellingOfTheFormatCounts) {
+  const auto format = [](const char* type) {
+    return std::string(R"({"type":"json_schema","schema":{"type":")") + type + R"("}})";
+  };
+  const std::string older = R"("output_format":)" + format("object");
+  const std::string same = older + R"(,"output_config":{"format":)" + format("object") + "}";
+  for (const std::string& members : {older, same}) {
+    EXPECT_EQ(decoded(members).submission.sampling.json_schema->text, R"({"type":"object"})") << members;
+    const auto counted =
+        decode_count_tokens(R"({"model":"m","messages":[{"role":"user","content":"a"}],)" + members + "}");
+    EXPECT_TRUE(counted) << members;
+  }
+  const std::string body = R"({"model":"m","max_tokens":9,"messages":[{"role":"user","content":"a"}],)" + older;
+  const auto two = decode_messages(body + R"(,"output_config":{"format":)" + format("array") + "}}");
+  ASSERT_FALSE(two);
+  EXPECT_EQ(detail(two.error(), "field") + " " + detail(two.error(), "reason"), "output_format combination");
+  const auto regex = decode_messages(body + R"(,"regex":"a"})");
+  ASSERT_FALSE(regex);
+  EXPECT_EQ(detail(regex.error(), "field"), "output_format");
+}
+
 // Also the sampling fields and the list of stop texts, which have values of their own.
 TEST(AnthropicRequest, NullOfAnyFieldMeansLeftOut) {
   const std::string plain = wire::encode(decoded("").submission);
@@ -80,7 +101,8 @@ TEST(AnthropicRequest, NullOfAnyFieldMeansLeftOut) {
 
 TEST(AnthropicRequest, WhatIsNotDoneHereIsIgnoredOrRefused) {
   EXPECT_EQ(wire::encode(decoded(R"("billing_policy":{"type":"billing_policy"},"fallbacks":"default",
-                                    "fallback_credit_token":"t")")
+                                    "fallback_credit_token":"t",
+                                    "output_config":{"task_budget":{"type":"tokens","total":9}})")
                              .submission),
             wire::encode(decoded("").submission));
   for (const std::string name : {"compaction", "thread"}) {
