@@ -137,7 +137,9 @@ def test_a_gguf_files_word_counts(stack):
     ids = [*first, prefix, *tokens_of(stack, "tale", "Once upon"), suffix, *tokens_of(stack, "tale", " the end."), middle]
     answer = ask(stack, "/v1/completions", model="tale", prompt="Once upon", suffix=" the end.", max_tokens=8, seed=7, temperature=0).json
     assert same(answer["llorch"]["receipt"], of_ids(stack, "tale", ids))
-    assert "insert" in ask(stack, "/api/show", model="tale").json["capabilities"]
+    shown = ask(stack, "/api/show", model="tale").json
+    assert "insert" in shown["capabilities"]
+    assert ".Suffix" in shown["template"]  # an editor's plugin looks for that
 
 
 @pytest.mark.parametrize("path, body", [
@@ -151,7 +153,9 @@ def test_a_model_without_such_tokens_refuses(stack, path, body):
     error = answer.json.get("llorch") or answer.json["error"].get("llorch") or answer.json["error"]
     assert (answer.status, error["code"], error["details"]["reason"]) == (400, "INVALID_PARAMS", "no_infill"), answer.body
     assert b"secret" not in answer.body
-    assert "insert" not in ask(stack, "/api/show", model=ALIAS).json["capabilities"]
+    shown = ask(stack, "/api/show", model=ALIAS).json
+    assert "insert" not in shown["capabilities"]
+    assert shown["template"] == ""
 
 
 def test_what_an_editors_plugin_asks(stack):

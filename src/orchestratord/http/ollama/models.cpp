@@ -16,6 +16,8 @@ namespace json = boost::json;
 constexpr std::string_view kLatest = ":latest";
 // A worker ends when its place is needed, or after an idle time, not at a time that is known before.
 constexpr std::string_view kNoExpiry = "9999-12-31T23:59:59Z";
+// Editors' plugins take a model for one that fills in where its template names the suffix, and ask for no capability.
+constexpr std::string_view kInfillTemplate = "{{ .Prompt }}{{ .Suffix }}";
 
 json::object details_of(const std::optional<wire::ModelFacts>& facts) {
   json::object out{{"parent_model", ""},  {"format", ""},         {"family", ""},
@@ -67,7 +69,8 @@ std::string show_body(const std::string& name, const models::KnownModel& model, 
   if (calls && formats::knows_thoughts(model.format->format)) {
     capabilities.emplace_back("thinking");
   }
-  if (model.infill != nullptr && facts.writes()) capabilities.emplace_back("insert");
+  const bool fills_in = model.infill != nullptr && facts.writes();
+  if (fills_in) capabilities.emplace_back("insert");
   if (facts.images) capabilities.emplace_back("vision");
   json::object info{{"general.architecture", facts.architecture}, {"general.basename", name}};
   info[facts.architecture + ".context_length"] = facts.context_length;
@@ -75,7 +78,7 @@ std::string show_body(const std::string& name, const models::KnownModel& model, 
   if (facts.embedding_dimensions) info[facts.architecture + ".embedding_length"] = *facts.embedding_dimensions;
   return json::serialize(json::object{{"modelfile", ""},
                                       {"parameters", ""},
-                                      {"template", ""},
+                                      {"template", fills_in ? kInfillTemplate : ""},
                                       {"details", details_of(facts)},
                                       {"model_info", std::move(info)},
                                       {"capabilities", std::move(capabilities)},
