@@ -17,7 +17,7 @@ namespace json = boost::json;
 using chat::refused;
 using chat::text_at;
 
-constexpr std::array<std::string_view, 4> kRoles = {"system", "user", "assistant", "tool"};
+constexpr std::array<std::string_view, 5> kRoles = {"system", "user", "assistant", "tool", "thinking"};
 
 // A text, after the images it speaks of. What kind of image each is its own bytes say.
 json::value content_of(std::string_view text, const std::vector<std::string>& images) {
@@ -44,6 +44,11 @@ base::Result<std::vector<std::string>> images_of(const json::object& message, co
   return out;
 }
 
+// A client has an empty list where a message has images alone.
+bool is_text_or_none(const json::value& content) {
+  return content.is_string() || content.is_null() || (content.is_array() && content.get_array().empty());
+}
+
 class Conversation {
  public:
   base::Result<> add(const json::value& value, const std::string& path) {
@@ -51,23 +56,44 @@ class Conversation {
     if (message == nullptr) return refused(path, "type", path + " must be an object");
     const std::string_view role = text_at(*message, "role");
     if (std::ranges::find(kRoles, role) == kRoles.end()) {
-      return refused(path + ".role", "enum", path + ".role must be one of: system, user, assistant, tool");
+      return refused(path + ".role", "enum", path + ".role must be one of: system, user, assistant, tool, thinking");
+    }
+    const json::value* content = message->if_contains("content");
+    if (content != nullptr && !is_text_or_none(*content)) {
+      return refused(path + ".content", "type", path + ".content must be a text");
+    }
+    if (role == "thinking") {
+      add_thought(text_at(*message, "content"));
+      return {};
     }
     const auto images = TRY(images_of(*message, path));
     json::object out{{"role", json::string(role)}, {"content", content_of(text_at(*message, "content"), images)}};
     if (role == "tool") add_result(*message, out);
     if (role == "assistant") {
-      if (const auto thought = text_at(*message, "thinking"); !thought.empty()) {
-        out["reasoning_content"] = json::string(thought);
-      }
+      add_thought(text_at(*message, "thinking"));
+      set_thought(out);
       TRY(add_calls(*message, path, out));
+    } else if (role != "tool" && !thought_.empty()) {
+      // The turn ended before its answer began. Templates want turns to alternate.
+      json::object unanswered{{"role", "assistant"}, {"content", ""}};
+      set_thought(unanswered);
+      messages_.push_back(std::move(unanswered));
     }
     messages_.push_back(std::move(out));
     return {};
   }
+  // A thought behind the last message is left out: the model thinks anew.
   json::array take() { return std::move(messages_); }
 
  private:
+  void add_thought(std::string_view text) {
+    if (!thought_.empty() && !text.empty()) thought_ += '\n';
+    thought_ += text;
+  }
+  void set_thought(json::object& message) {
+    if (!thought_.empty()) message["reasoning_content"] = std::exchange(thought_, {});
+  }
+
   void add_result(const json::object& message, json::object& out) {
     if (const auto name = text_at(message, "tool_name"); !name.empty()) out["name"] = json::string(name);
     std::string id(text_at(message, "tool_call_id"));
@@ -108,6 +134,7 @@ class Conversation {
   }
 
   json::array messages_;
+  std::string thought_;  // of messages of role thinking, until the assistant's message that it belongs to
   std::deque<std::string> open_calls_;  // ids of the last calls that have no result yet
 };
 

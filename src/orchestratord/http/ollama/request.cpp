@@ -94,10 +94,10 @@ base::Result<Request> decode_chat(std::string_view text) {
   const auto body = TRY(wire::decode<wire::OllamaChatRequest>(text, wire::UnknownKeys::kIgnore));
   Request out = shared_part(body.common);
   out.answer.endpoint = Endpoint::kChat;
-  out.only_finds_model = !body.messages || body.messages->text == "[]";
+  if (body.messages) out.submission.messages = TRY(template_messages(*body.messages));
+  out.only_finds_model = !body.messages || out.submission.messages->text == "[]";
   out.stops_workers = out.only_finds_model && is_zero(body.common.keep_alive);
   if (out.only_finds_model) return out;
-  out.submission.messages = TRY(template_messages(*body.messages));
   out.submission.tools = TRY(chat::template_tools(body.tools));
   out.tool_use = chat::ToolUse{};
   set_thinking(body.common.think, out.submission);

@@ -156,6 +156,25 @@ TEST(OllamaChat, ImagesCallsAndResultsAreToldAsTemplatesWantThem) {
             R"([{"type":"function","function":{"name":"add","parameters":{"type":"object"}}}])");
 }
 
+// A client tells its thoughts as messages before the assistant's.
+TEST(OllamaChat, AThoughtIsOfTheNextAnswer) {
+  EXPECT_EQ(messages_of(R"([{"role":"user","content":"a"},{"role":"thinking","content":"x"},
+      {"role":"thinking","content":"y"},{"role":"assistant","content":"b","thinking":"z"},
+      {"role":"user","content":"c"}])"),
+            R"([{"role":"user","content":"a"},{"role":"assistant","content":"b","reasoning_content":"x\ny\nz"},)"
+            R"({"role":"user","content":"c"}])");
+  EXPECT_EQ(messages_of(R"([{"role":"user","content":"a"},{"role":"thinking","content":"x"},
+      {"role":"user","content":"b"},{"role":"thinking","content":"y"}])"),
+            R"([{"role":"user","content":"a"},{"role":"assistant","content":"","reasoning_content":"x"},)"
+            R"({"role":"user","content":"b"}])")
+      << "one that was broken off, and one that has no answer yet";
+  EXPECT_EQ(messages_of(R"([{"role":"thinking","content":"x"},{"role":"tool","content":"1"},
+      {"role":"assistant","content":"b"}])"),
+            R"([{"role":"tool","content":"1"},{"role":"assistant","content":"b","reasoning_content":"x"}])")
+      << "nothing stands between a call and its result";
+  EXPECT_TRUE(chat("", R"([{"role":"thinking","content":"x"}])").only_finds_model);
+}
+
 TEST(OllamaGenerate, APromptIsATurnUnlessItIsRaw) {
   Request request = generate(R"("prompt":"p")");
   EXPECT_EQ(request.submission.messages->text, R"([{"role":"user","content":"p"}])");
@@ -212,6 +231,8 @@ TEST(OllamaRequests, RefusalsNameTheFieldAndTheReason) {
       {decode_chat, R"({"messages":[]})", "model", "missing"},
       {decode_chat, R"({"model":"m","messages":[{"role":"developer","content":"a"}]})", "messages[0].role", "enum"},
       {decode_chat, R"({"model":"m","messages":[5]})", "messages[0]", "type"},
+      {decode_chat, R"({"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"a"}]}]})",
+       "messages[0].content", "type"},
       {decode_chat, R"({"model":"m","messages":[{"role":"user","images":5}]})", "messages[0].images", "type"},
       {decode_chat, R"({"model":"m","messages":[{"role":"assistant","tool_calls":[{}]}]})",
        "messages[0].tool_calls[0].function", "type"},
