@@ -280,12 +280,13 @@ base::Result<std::optional<wire::JsonArray>> template_tools(const std::optional<
       return refused(path + ".type", "unsupported", path + ".type must be custom: no tool runs here");
     }
     TRY(chat::check_function(*tool, path, kFunctionRules));
-    if (!tool->contains("input_schema")) {
+    const json::value* schema = tool->if_contains("input_schema");
+    if (schema == nullptr || schema->is_null()) {
       return refused(path + ".input_schema", "missing", path + ".input_schema is required");
     }
     json::object function{{"name", tool->at("name")}};
     if (!text_at(*tool, "description").empty()) function["description"] = tool->at("description");
-    function["parameters"] = tool->at("input_schema");
+    function["parameters"] = *schema;
     functions.push_back(std::move(function));
   }
   return TRY(chat::nested_functions(std::move(functions)));

@@ -252,6 +252,8 @@ TEST(AnthropicRequest, RefusalsNameTheFieldAndTheReason) {
       {R"("messages":[{"role":"user","content":"a"}],"tools":[{"name":"a b","input_schema":{}}])", "tools[0].name",
        "charset"},
       {R"("messages":[{"role":"user","content":"a"}],"tools":[{"name":"a"}])", "tools[0].input_schema", "missing"},
+      {R"("messages":[{"role":"user","content":"a"}],"tools":[{"name":"a","input_schema":null}])",
+       "tools[0].input_schema", "missing"},
       {R"("messages":[{"role":"user","content":"a"}],"tool_choice":{"type":"any"})", "tool_choice", "combination"},
       {R"("messages":[{"role":"user","content":"a"}],"tool_choice":{"type":"tool"})", "tool_choice.name",
        "combination"},

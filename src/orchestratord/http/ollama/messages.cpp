@@ -117,6 +117,7 @@ class Conversation {
         return refused(call_path + ".function", "type", call_path + ".function must have a name and arguments");
       }
       const json::value* arguments = described->if_contains("arguments");
+      if (arguments != nullptr && arguments->is_null()) arguments = nullptr;
       if (arguments != nullptr && !arguments->is_object()) {
         return refused(call_path + ".function.arguments", "type", call_path + ".function.arguments must be an object");
       }

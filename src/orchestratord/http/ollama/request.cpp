@@ -15,6 +15,9 @@ namespace {
 
 using chat::refused;
 
+// Ollama's own server takes any name. One that a model's notation cannot spell outside of JSON comes back as content, not as a call.
+constexpr chat::FunctionRules kFunctionRules{.name_bytes_max = 256, .any_characters = true, .tools_max = 1024};
+
 // That API's own values of what a request leaves out.
 constexpr double kTemperature = 0.8, kTopP = 0.9, kRepeatPenalty = 1.1;
 constexpr std::int64_t kTopK = 40, kRepeatLastN = 64;
@@ -98,7 +101,7 @@ base::Result<Request> decode_chat(std::string_view text) {
   out.only_finds_model = !body.messages || out.submission.messages->text == "[]";
   out.stops_workers = out.only_finds_model && is_zero(body.common.keep_alive);
   if (out.only_finds_model) return out;
-  out.submission.tools = TRY(chat::template_tools(body.tools));
+  out.submission.tools = TRY(chat::template_tools(body.tools, kFunctionRules));
   out.tool_use = chat::ToolUse{};
   set_thinking(body.common.think, out.submission);
   TRY(chat::check_as_task(out.submission));

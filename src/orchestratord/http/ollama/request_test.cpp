@@ -175,6 +175,31 @@ TEST(OllamaChat, AThoughtIsOfTheNextAnswer) {
   EXPECT_TRUE(chat("", R"([{"role":"thinking","content":"x"}])").only_finds_model);
 }
 
+TEST(OllamaChat, FunctionsHaveTheNamesThatThatApiTakes) {
+  const auto tools = [](const std::string& name) {
+    return R"("tools":[{"type":"function","function":{"name":")" + name + R"("}}])";
+  };
+  for (const std::string& name : {std::string("mcp.files/read: all"), std::string("größe"), std::string(256, 'a')}) {
+    EXPECT_NE(chat(tools(name)).submission.tools->text.find('"' + name + '"'), std::string::npos) << name;
+  }
+  for (const std::string& name : {std::string(), std::string("a\\nb"), std::string("a\x7f"), std::string(257, 'a')}) {
+    const auto refused = decode_chat(R"({"model":"m","messages":[{"role":"user","content":"a"}],)" + tools(name) + "}");
+    ASSERT_FALSE(refused) << name;
+    EXPECT_EQ(detail(refused.error(), "field") + " " + detail(refused.error(), "reason"),
+              "tools[0].function.name charset");
+  }
+}
+
+TEST(OllamaChat, NullOfACallOrAFunctionMeansLeftOut) {
+  EXPECT_EQ(messages_of(R"([{"role":"user","content":[]}])"), R"([{"role":"user","content":""}])");
+  const auto tools = chat(R"("tools":[{"type":"function","function":{"name":"f","parameters":null}}])");
+  EXPECT_EQ(tools.submission.tools->text, R"([{"type":"function","function":{"name":"f"}}])");
+  EXPECT_EQ(messages_of(R"([{"role":"assistant","content":null,"thinking":null,
+      "tool_calls":[{"id":"i","function":{"name":"f","arguments":null}}]}])"),
+            R"([{"role":"assistant","content":"","tool_calls":[{"id":"i","type":"function",)"
+            R"("function":{"name":"f","arguments":"{}"}}]}])");
+}
+
 TEST(OllamaGenerate, APromptIsATurnUnlessItIsRaw) {
   Request request = generate(R"("prompt":"p")");
   EXPECT_EQ(request.submission.messages->text, R"([{"role":"user","content":"p"}])");

@@ -88,6 +88,16 @@ TEST(OpenAiChat, NullMeansLeftOut) {
   EXPECT_FALSE(request.submission.tools);
 }
 
+TEST(OpenAiChat, NullOfAFunctionMeansLeftOut) {
+  const Request request = chat(
+      R"("tools":[{"type":"function","function":{"name":"f","description":null,"parameters":null,"strict":null}}])");
+  EXPECT_EQ(request.submission.tools->text, R"([{"type":"function","function":{"name":"f"}}])");
+  const auto response =
+      decode_response(R"({"model":"m","input":"a","tools":[{"type":"function","name":"f","parameters":null}]})");
+  ASSERT_TRUE(response) << response.error().message;
+  EXPECT_EQ(response->submission.tools->text, R"([{"type":"function","function":{"name":"f"}}])");
+}
+
 // Also the sampling fields, which have values of their own.
 TEST(OpenAiRequests, NullOfAnyFieldMeansLeftOut) {
   const auto check = [](const std::string& schema, auto decode, const std::string& body) {
