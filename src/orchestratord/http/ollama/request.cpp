@@ -46,7 +46,8 @@ wire::SamplingRequest sampling_of(const wire::OllamaOptions& options) {
   const std::int64_t last_n = value_or(options.repeat_last_n, kRepeatLastN);
   if (last_n != 0) {
     out.penalty_last_n = std::max<std::int64_t>(last_n, 0);
-    out.repetition_penalty = options.repeat_penalty.value_or(kRepeatPenalty);
+    const double penalty = options.repeat_penalty.value_or(kRepeatPenalty);
+    out.repetition_penalty = penalty > 0 ? penalty : defaults.repetition_penalty;
     out.presence_penalty = options.presence_penalty.value_or(defaults.presence_penalty);
     out.frequency_penalty = options.frequency_penalty.value_or(defaults.frequency_penalty);
   }

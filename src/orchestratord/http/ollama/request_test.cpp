@@ -113,6 +113,15 @@ TEST(OllamaChat, TheHardestThinkingIsTheHighestEffortOfTemplates) {
             R"({"enable_thinking":true,"reasoning_effort":"high"})");
 }
 
+// A client puts frequency_penalty of the OpenAI API there, whose 0 is off.
+TEST(OllamaChat, RepeatPenaltiesOf0AndBelowAreOff) {
+  for (const char* value : {"0", "-0.5", "-2"}) {
+    EXPECT_EQ(chat(std::string(R"("options":{"repeat_penalty":)") + value + "}").submission.sampling.repetition_penalty,
+              1)
+        << value;
+  }
+}
+
 // An engine that does not know one of them goes without it, and one that the client sent is refused.
 TEST(OllamaChat, SaysWhichValuesAreItsOwn) {
   using Names = std::vector<std::string_view>;
