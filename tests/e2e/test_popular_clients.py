@@ -89,6 +89,11 @@ CODEX = {
 NAMESPACE = {"type": "namespace", "name": "mcp__files", "description": "Files.", "tools": [
     {"type": "function", "name": "read_file", "description": "Reads.", "strict": False, "parameters": {
         **SCHEMA, "properties": {"path": {"enum": ["a", "b"]}}}}]}
+FORMAT = {"type": "json_schema", "schema": {**SCHEMA, "properties": {"path": {"enum": ["a", "b"]}}}}
+# As Ollama's clients write a call and its result.
+OLLAMA_TURNS = [SYSTEM, USER, {"role": "assistant", "content": "", "tool_calls": [
+    {"index": 0, "id": "call_1", "function": {"name": "read_file", "arguments": {"path": "a"}}}]},
+    {"role": "tool", "content": "x", "tool_call_id": "call_1"}, USER]
 AGENT_TURNS = [SYSTEM, USER, {"role": "assistant", "content": None, "tool_calls": [CALL]},
                {"role": "tool", "tool_call_id": "call_1", "name": "read_file", "content": "x"}, {"role": "user", "content": PARTS}]
 
@@ -136,6 +141,13 @@ REQUESTS = {
                                    context_management={"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}),
     "Claude Code, count": messages("/v1/messages/count_tokens", **CLAUDE_CODE),
     "Claude Code, is it there": ("HEAD", "/", None),
+    # Other clients of the Anthropic API.
+    "LangChain.js, older": messages(stream=True, temperature=1, top_k=-1, top_p=-1, stop_sequences=[], messages=[{"role": "user", "content": "go"}]),
+    "LangChain, structured": messages(output_format=FORMAT, max_tokens=64),
+    "LangChain, count": messages("/v1/messages/count_tokens", output_format=FORMAT),
+    "Vercel AI SDK by Anthropic": messages(stream=True, temperature=0, max_tokens=64, system=[{"type": "text", "text": "s"}], output_config={
+        "effort": "low", "format": FORMAT, "task_budget": {"type": "tokens", "total": 20_000}}),
+    "LiteLLM by Anthropic": messages(**CLAUDE_CODE, tool_choice={"type": "auto", "disable_parallel_tool_use": False}, metadata={}, stream=False),
     # Ollama's command line and its clients.
     "ollama, heartbeat": ("HEAD", "/", None),
     "ollama, version": ("GET", "/api/version", None),
@@ -153,6 +165,19 @@ REQUESTS = {
     "Continue by Ollama": ollama("/api/generate", prompt="def f(", suffix="", raw=False, stream=True, keep_alive=1800, options={
         "num_predict": 4, "num_ctx": 4096, "temperature": 0.01, "mirostat": None, "top_p": None,
         "stop": ["<fim_prefix>", "<fim_suffix>", "<fim_middle>", "<file_sep>", "<|endoftext|>", "\n\n"]}),
+    "Continue by Ollama, thoughts": ollama("/api/chat", stream=True, keep_alive=1800, messages=[
+        USER, {"role": "thinking", "content": "hm"}, {"role": "assistant", "content": "Ok."}, USER], options={"num_predict": 4, "num_ctx": 8192}),
+    "Open WebUI by Ollama, tools": ollama("/api/chat", messages=OLLAMA_TURNS, stream=True, tools=[FUNCTION, {
+        "type": "function", "function": {"name": "files.server/read", "description": "", "parameters": None}}],
+        options={"num_predict": 4, "temperature": 0.8, "top_k": 40, "repeat_last_n": 64, "num_keep": 24, "use_mmap": True, "tfs_z": 1}),
+    "LiteLLM by Ollama": ollama("/api/chat", messages=OLLAMA_TURNS, stream=False, format=FORMAT["schema"], options={
+        "num_predict": 64, "temperature": 0.0, "repeat_penalty": 0, "seed": 1, "stop": ["x"], "think": True}),
+    "Vercel AI SDK by Ollama": ollama("/api/chat", temperature=0.5, max_output_tokens=4, think=False, tool_choice="auto", stream=True, messages=[
+        SYSTEM, {"role": "user", "content": []}, *OLLAMA_TURNS[2:]], options={"num_predict": 4}, tools=[
+            {"type": "function", "function": {**FUNCTION["function"], "strict": False}}]),
+    "LangChain.js by Ollama": ollama("/api/chat", messages=[USER, {"role": "assistant", "content": "", "tool_calls": [
+        {"id": "c", "type": "function", "function": {"name": "read_file", "arguments": {}}}]}, {"role": "tool", "content": "x"}],
+        stream=True, options={"num_predict": 4, "numa": False, "f16_kv": True, "penalize_newline": True}),
     "LlamaIndex by Ollama": ("POST", "/api/embed", {"model": "embed", "input": ["a"], "options": {}, "keep_alive": "5m", "truncate": True}),
 }
 
