@@ -12,11 +12,11 @@
 #include <cerrno>
 #include <cstring>
 #include <functional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "base/descriptor.h"
 #include "base/file.h"
 #include "base/sha256.h"
 #include "orchestratord/store/payload/sealing.h"
@@ -98,16 +98,51 @@ struct RemoveJournals {
 
 using Sink = std::function<base::Result<>(std::string_view)>;
 
-std::string_view view(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-base::Result<> for_each_part(std::string_view bytes, const Sink& sink) {
-  for (; !bytes.empty(); bytes.remove_prefix(std::min(kCopyBytes, bytes.size()))) {
-    TRY(sink(bytes.substr(0, kCopyBytes)));
+// A file that is read as far as it went when it was opened. One that a disk does not give, or that is cut short meanwhile, is an error
+// where a mapping would be a signal.
+class Source {
+ public:
+  static base::Result<Source> open(const fs::path& path) {
+    base::Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    struct stat facts {};
+    if (fd.get() < 0 || ::fstat(fd.get(), &facts) != 0) return base::fail(base::io_error("cannot open", path, errno));
+    if (!S_ISREG(facts.st_mode)) {
+      return base::fail(ErrorCode::kIoError, fmt::format("{} is not a regular file", path.string()));
+    }
+    return Source(std::move(fd), path, static_cast<std::uint64_t>(facts.st_size));
   }
-  return {};
-}
+  std::uint64_t size() const { return size_; }
+  // REQUIRES: offset + bytes <= size().
+  base::Result<> for_each_part(std::uint64_t offset, std::uint64_t bytes, const Sink& sink) const {
+    std::string buffer(static_cast<std::size_t>(std::min<std::uint64_t>(bytes, kCopyBytes)), '\0');
+    while (bytes > 0) {
+      const auto wanted = static_cast<std::size_t>(std::min<std::uint64_t>(bytes, buffer.size()));
+      const ssize_t got = ::pread(fd_.get(), buffer.data(), wanted, static_cast<off_t>(offset));
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) return base::fail(base::io_error("cannot read", path_, errno));
+      if (got == 0) return base::fail(ErrorCode::kIoError, fmt::format("{} was cut short meanwhile", path_.string()));
+      TRY(sink(std::string_view(buffer).substr(0, static_cast<std::size_t>(got))));
+      offset += static_cast<std::uint64_t>(got);
+      bytes -= static_cast<std::uint64_t>(got);
+    }
+    return {};
+  }
+  base::Result<std::string> read(std::uint64_t offset, std::uint64_t bytes) const {
+    std::string out;
+    TRY(for_each_part(offset, bytes, [&](std::string_view part) -> base::Result<> {
+      out += part;
+      return {};
+    }));
+    return out;
+  }
+
+ private:
+  Source(base::Descriptor fd, fs::path path, std::uint64_t size)
+      : fd_(std::move(fd)), path_(std::move(path)), size_(size) {}
+  base::Descriptor fd_;
+  fs::path path_;
+  std::uint64_t size_;
+};
 
 struct Header {
   std::uint64_t keys_bytes = 0;
@@ -128,8 +163,14 @@ base::Error damaged(const fs::path& file, std::string_view why) {
   return {ErrorCode::kCorruptFile, fmt::format("{} is not a whole backup: {}", file.string(), why), {}};
 }
 
+base::Result<> check_digest(const fs::path& file, const Header& header, const base::Sha256& hash) {
+  if (hash.digest() == header.digest) return {};
+  return base::fail(damaged(file, "its check sum is not the one it names"));
+}
+
 // Also checks that the bytes behind it are the ones it promises.
-base::Result<Header> decode(const fs::path& file, std::string_view bytes) {
+base::Result<Header> read_header(const fs::path& file, const Source& source) {
+  const std::string bytes = TRY(source.read(0, std::min<std::uint64_t>(source.size(), kHeaderBytes)));
   if (!bytes.starts_with(kMagic.substr(0, 14))) return base::fail(damaged(file, "it does not begin like one"));
   if (!bytes.starts_with(kMagic)) {
     return base::fail(ErrorCode::kUnsupportedFormatVersion,
@@ -142,11 +183,16 @@ base::Result<Header> decode(const fs::path& file, std::string_view bytes) {
   header.keys_bytes = le64toh(header.keys_bytes);
   header.database_bytes = le64toh(header.database_bytes);
   std::memcpy(header.digest.data(), bytes.data() + 32, header.digest.size());
-  bytes.remove_prefix(kHeaderBytes);
-  if (header.keys_bytes > bytes.size() || header.database_bytes != bytes.size() - header.keys_bytes) {
+  const std::uint64_t rest = source.size() - kHeaderBytes;
+  if (header.keys_bytes > rest || header.database_bytes != rest - header.keys_bytes) {
     return base::fail(damaged(file, "its length is not the one it names"));
   }
-  if (base::sha256(bytes) != header.digest) return base::fail(damaged(file, "its check sum is not the one it names"));
+  base::Sha256 hash;
+  TRY(source.for_each_part(kHeaderBytes, rest, [&](std::string_view part) -> base::Result<> {
+    hash.update(part);
+    return {};
+  }));
+  TRY(check_digest(file, header, hash));
   return header;
 }
 
@@ -213,8 +259,7 @@ base::Result<Summary> assemble(const fs::path& file, const Parts& parts) {
     summary = TRY(summarise(database));
     keys = TRY(live_keys(database, parts.keys));
   }
-  const base::MappedFile mapped = TRY(base::MappedFile::open(parts.database));
-  const std::string_view image = view(mapped.bytes());
+  const Source image = TRY(Source::open(parts.database));
   NewFile out = TRY(NewFile::create(unfinished(file)));
   Header header{.keys_bytes = keys.size(), .database_bytes = image.size()};
   base::Sha256 hash;
@@ -223,8 +268,8 @@ base::Result<Summary> assemble(const fs::path& file, const Parts& parts) {
     return out.append(part);
   };
   TRY(out.append(encode(header)));
-  TRY(for_each_part(keys, append));
-  TRY(for_each_part(image, append));
+  TRY(append(keys));
+  TRY(image.for_each_part(0, image.size(), append));
   header.digest = hash.digest();
   TRY(out.overwrite_start(encode(header)));
   TRY(out.keep(file));
@@ -336,26 +381,30 @@ base::Result<Summary> restore(const Paths& paths) {
                     "--state-dir",
                     there.string()));
   }
-  const base::MappedFile mapped = TRY(base::MappedFile::open(paths.file));
-  const std::string_view bytes = view(mapped.bytes());
-  const Header header = TRY(decode(paths.file, bytes));
-  const std::string_view keys = bytes.substr(kHeaderBytes, header.keys_bytes);
-  const std::string_view image = bytes.substr(kHeaderBytes + header.keys_bytes);
+  const Source source = TRY(Source::open(paths.file));
+  const Header header = TRY(read_header(paths.file, source));
+  const std::string keys = TRY(source.read(kHeaderBytes, header.keys_bytes));
   TRY(check_keys(paths.directory / kKeysName, keys));
 
   NewFile database_file = TRY(NewFile::replace(target.string() + ".restored"));
   const RemoveJournals remove_journals{database_file.path()};
-  TRY(for_each_part(image, [&](std::string_view part) { return database_file.append(part); }));
+  base::Sha256 hash;  // of what is restored, which was read before and may have changed since
+  hash.update(keys);
+  TRY(source.for_each_part(kHeaderBytes + header.keys_bytes, header.database_bytes, [&](std::string_view part) {
+    hash.update(part);
+    return database_file.append(part);
+  }));
+  TRY(check_digest(paths.file, header, hash));
   Summary summary;
   {
     auto database = TRY(sqlite::Database::open({.path = database_file.path().string()}));
     TRY(sqlite::check_schema(database, sqlite::migrations()));
     summary = TRY(summarise(database));
   }
-  summary.bytes = static_cast<std::int64_t>(bytes.size());
+  summary.bytes = static_cast<std::int64_t>(source.size());
   // The database last: without it the keys belong to nobody, and this can be done again.
   NewFile keys_file = TRY(NewFile::replace((paths.directory / kKeysName).string() + ".restored"));
-  TRY(for_each_part(keys, [&](std::string_view part) { return keys_file.append(part); }));
+  TRY(keys_file.append(keys));
   TRY(keys_file.keep(paths.directory / kKeysName));
   TRY(database_file.keep(target));
   return summary;

@@ -2,9 +2,13 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
+#include <filesystem>
 #include <functional>
 #include <future>
 #include <set>
@@ -13,6 +17,24 @@
 #include "base/file.h"
 #include "orchestratord/store/sqlite/database.h"
 #include "orchestratord/store/testing/store_test_support.h"
+
+namespace {
+// Of files whose name ends so, the disk gives nothing to reads of more than some pages: those of SQLite are of one.
+std::string g_broken_name;
+int g_broken_errno = 0;  // 0: they end before where they should
+constexpr std::size_t kPagesBytes = 16 << 10;
+}  // namespace
+
+// In the place of the C library's.
+extern "C" ssize_t pread(int fd, void* buffer, size_t bytes, off_t offset) {
+  std::error_code ec;
+  if (!g_broken_name.empty() && bytes > kPagesBytes &&
+      std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(fd), ec).string().ends_with(g_broken_name)) {
+    errno = g_broken_errno;
+    return g_broken_errno == 0 ? 0 : -1;
+  }
+  return ::syscall(SYS_pread64, fd, buffer, bytes, offset);
+}
 
 namespace llorch::orchestratord::store::backup {
 namespace {
@@ -164,6 +186,28 @@ TEST_F(BackupTest, ADamagedFileLeavesNothingBehind) {
     ASSERT_FALSE(refused) << content.size();
     EXPECT_EQ(refused.error().code, ErrorCode::kCorruptFile) << refused.error().message;
     EXPECT_TRUE(std::filesystem::is_empty(to_.path()));
+  }
+}
+
+// Keys of live jobs beside a backup that was not made would be nobody's.
+TEST_F(BackupTest, AFileThatTheDiskDoesNotGiveLeavesNothingBehind) {
+  for (const int error : {EIO, 0}) {
+    g_broken_errno = error;
+    g_broken_name = ".database";
+    const auto refused = write_backup();
+    g_broken_name.clear();
+    ASSERT_FALSE(refused) << error;
+    EXPECT_EQ(refused.error().code, ErrorCode::kIoError) << refused.error().message;
+    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(from_.path()), {}), 2) << "database, keys";
+    ASSERT_TRUE(write_backup());
+    ASSERT_GT(bytes().size(), kPagesBytes);
+    g_broken_name = file().filename().string();
+    const auto unread = restore_backup();
+    g_broken_name.clear();
+    ASSERT_FALSE(unread) << error;
+    EXPECT_EQ(unread.error().code, ErrorCode::kIoError) << unread.error().message;
+    EXPECT_TRUE(std::filesystem::is_empty(to_.path()));
+    std::filesystem::remove(file());
   }
 }
 
