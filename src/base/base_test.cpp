@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "base/atomic_file.h"
 #include "base/base64.h"
 #include "base/build_id.h"
 #include "base/clock.h"
@@ -263,6 +264,28 @@ TEST(File, AtomicWriteReplacesAndErrorsNameTheFile) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory), {}), 2);
   EXPECT_EQ(MappedFile::open(path).value().bytes().size(), 3u);
   EXPECT_NE(MappedFile::open(directory / "none").error().message.find("none"), std::string::npos);
+  std::filesystem::remove_all(directory);
+}
+
+TEST(File, AppearsWholeAndReplacesOnlyWhereThatIsSaid) {
+  char name[] = "/tmp/llorch-atomic-XXXXXX";
+  const std::filesystem::path directory = ::mkdtemp(name);
+  const auto path = directory / "out";
+  const auto put = [&](std::string_view content, bool replaces) -> Result<> {
+    auto file = TRY(AtomicFile::create(path));
+    TRY(file.append(std::as_bytes(std::span(content))));
+    return file.commit(replaces);
+  };
+  ASSERT_TRUE(put("first", false));
+  EXPECT_EQ(put("second", false).error().code, ErrorCode::kConflict);
+  EXPECT_EQ(read_file(path, 100).value(), "first");
+  ASSERT_TRUE(put("second", true));
+  EXPECT_EQ(read_file(path, 100).value(), "second");
+  {
+    const auto other = AtomicFile::create(path).value();  // of this process, too
+    EXPECT_TRUE(put("third", true));
+  }
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory), {}), 1);
   std::filesystem::remove_all(directory);
 }
 

@@ -63,6 +63,20 @@ def test_files_are_replaced_only_where_that_is_said(tmp_path, command, flag):
     assert {path.name for path in tmp_path.iterdir()} - {"recorded"} == {"out", "out.partial"}
 
 
+@pytest.mark.parametrize("command", ["logits", "trace"])
+def test_a_file_that_appears_while_its_content_is_made_stays(tmp_path, command):
+    out, tokens = tmp_path / "out", tmp_path / "tokens"
+    os.mkfifo(tokens)
+    running = subprocess.Popen([LLORCH, "model", command, MODEL, "--tokens", f"@{tokens}", "--out", out], stderr=subprocess.PIPE, text=True)
+    with tokens.open("w") as fifo:  # from here on the name has been looked at
+        out.write_text("somebody's")
+        fifo.write(TOKENS)
+    error = running.communicate()[1]
+    assert running.returncode == 1 and "appeared" in error, error
+    assert out.read_text() == "somebody's"
+    assert {path.name for path in tmp_path.iterdir()} == {"out", "tokens"}
+
+
 def test_a_trace_stops_where_runs_part(tmp_path):
     recorded, dump = tmp_path / "f16.jsonl", tmp_path / "row.f32"
     trace("--out", recorded)

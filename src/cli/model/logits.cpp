@@ -11,7 +11,7 @@ namespace {
 base::Result<> write_logits(const LogitsOptions& options) {
   TRY(check_output_file(options.out, options.force));
   const LoadedRun run = TRY(load_run(options.run));
-  PartialFile file(options.out);
+  PartialFile file(options.out, options.force);
   TRY(file.check());
   TRY(run.engine->score(0, run.tokens, [&](std::size_t row, std::span<const float> logits) {
     file.out().write(reinterpret_cast<const char*>(logits.data()), static_cast<std::streamsize>(logits.size_bytes()));

@@ -1,6 +1,5 @@
 #include "cli/model/tools.h"
 
-#include <fcntl.h>
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -153,32 +152,21 @@ base::Result<> check_output_file(const std::string& path, bool force) {
   return base::fail(ErrorCode::kConflict, fmt::format("{} exists; --force replaces it", path));
 }
 
-PartialFile::PartialFile(const std::string& path)
-    : path_(path),
-      partial_(fmt::format("{}.{}.tmp", path, ::getpid())),
-      fd_(::open(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644)),
-      error_(fd_ < 0 ? errno : 0) {
-  if (fd_ >= 0) out_.open(partial_, std::ios::binary);
-}
-
-PartialFile::~PartialFile() {
-  if (fd_ < 0) return;
-  ::close(fd_);
-  if (!complete_) std::remove(partial_.c_str());
+PartialFile::PartialFile(const std::string& path, bool replaces)
+    : path_(path), replaces_(replaces), file_(base::AtomicFile::create(path)) {
+  if (file_) out_.open(file_->temporary(), std::ios::binary);
 }
 
 base::Result<> PartialFile::check() const {
-  if (fd_ < 0) return base::fail(base::io_error("cannot create", partial_, error_));
-  if (!out_) return base::fail(base::io_error("cannot create", partial_, errno));
+  if (!file_) return base::fail(file_.error());
+  if (!out_) return base::fail(base::io_error("cannot create", file_->temporary(), errno));
   return {};
 }
 
 base::Result<> PartialFile::commit() {
   out_.close();
-  if (!out_ || ::fsync(fd_) != 0) return base::fail(base::io_error("cannot write", path_, errno));
-  complete_ = std::rename(partial_.c_str(), path_.c_str()) == 0;
-  if (!complete_) return base::fail(base::io_error("cannot replace", path_, errno));
-  return base::sync_parent_directory(path_);
+  if (!out_) return base::fail(base::io_error("cannot write", path_, errno));
+  return file_->commit(replaces_);
 }
 
 }  // namespace llorch::cli::model

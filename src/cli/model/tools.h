@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/atomic_file.h"
 #include "base/result.h"
 #include "base/token_id.h"
 #include "engine/inference/devices/open_devices.h"
@@ -54,25 +55,25 @@ void show_progress(std::string_view what, std::size_t done, std::size_t total);
 // Errors before anything is read: CONFLICT (a directory, or a file that exists and is not to be replaced).
 base::Result<> check_output_file(const std::string& path, bool force);
 
-// Writes beside the file that is wanted, which appears only when it is complete. What lies beside it belongs to somebody else.
+// A base::AtomicFile that is written as a stream.
 class PartialFile {
  public:
-  explicit PartialFile(const std::string& path);
-  ~PartialFile();
+  // `replaces`: also a file that has appeared by the time of commit().
+  PartialFile(const std::string& path, bool replaces);
   PartialFile(const PartialFile&) = delete;
   PartialFile& operator=(const PartialFile&) = delete;
 
   // The state of the stream is checked by commit(). Errors: IO_ERROR (cannot be created).
   base::Result<> check() const;
   std::ofstream& out() { return out_; }
+  // Errors: CONFLICT (a file has appeared that is not to be replaced); IO_ERROR.
   base::Result<> commit();
 
  private:
-  const std::string path_, partial_;
-  const int fd_;
-  const int error_;  // of its creation
+  const std::string path_;
+  const bool replaces_;
+  base::Result<base::AtomicFile> file_;
   std::ofstream out_;
-  bool complete_ = false;
 };
 
 }  // namespace llorch::cli::model

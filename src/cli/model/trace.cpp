@@ -126,8 +126,8 @@ struct Outcome {
   std::size_t unseen = 0;
 };
 
-base::Result<> write_values(const std::string& path, std::span<const float> values) {
-  PartialFile file(path);
+base::Result<> write_values(const std::string& path, std::span<const float> values, bool replaces) {
+  PartialFile file(path, replaces);
   TRY(file.check());
   file.out().write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(values.size_bytes()));
   return file.commit();
@@ -143,7 +143,7 @@ base::Result<Outcome> run_trace(const TraceOptions& options) {
   if (!options.against.empty()) comparison.emplace(TRY(read_trace(options.against, header)), options.tolerance);
   std::optional<PartialFile> file;
   if (!options.out.empty()) {
-    file.emplace(options.out);
+    file.emplace(options.out, options.force);
     TRY(file->check());
     file->out() << bj::serialize(header) << '\n';
   }
@@ -165,7 +165,7 @@ base::Result<Outcome> run_trace(const TraceOptions& options) {
   run.engine->observe(nullptr);
   if (!scored && !outcome.different) return base::fail(scored.error());
   if (comparison && !outcome.different) outcome.unseen = comparison->unseen_count();
-  if (outcome.different && !options.dump.empty()) TRY(write_values(options.dump, values));
+  if (outcome.different && !options.dump.empty()) TRY(write_values(options.dump, values, options.force));
   if (file) TRY(file->commit());
   return outcome;
 }

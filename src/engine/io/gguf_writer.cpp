@@ -1,19 +1,14 @@
 #include "engine/io/gguf_writer.h"
 
-#include <fcntl.h>
 #include <fmt/core.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
-#include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <utility>
 
 #include "base/assert.h"
-#include "base/file.h"
+#include "base/atomic_file.h"
 #include "engine/io/gguf_types.h"
 
 namespace llorch::engine::io {
@@ -26,7 +21,6 @@ namespace {
 
 constexpr std::uint32_t kDefaultAlignment = 32;
 constexpr std::uint64_t kPieceBytes = 8u << 20;  // of a tensor that is copied from a file
-constexpr int kTemporariesMax = 100;             // beside one file
 
 void append_bytes(std::vector<std::byte>& out, const void* data, std::size_t bytes) {
   const auto* first = static_cast<const std::byte*>(data);
@@ -42,71 +36,6 @@ void append_string(std::vector<std::byte>& out, std::string_view text) {
   append(out, std::uint64_t{text.size()});
   append_bytes(out, text.data(), text.size());
 }
-
-// Errors: an errno, EEXIST where something has the name. Where the file system has no such rename, a link does it; where it has no
-// links either, a look before.
-int rename_new(const std::filesystem::path& from, const std::filesystem::path& to) {
-  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return 0;
-  if (errno != EINVAL && errno != ENOSYS) return errno;
-  if (::link(from.c_str(), to.c_str()) == 0) return ::unlink(from.c_str()), 0;
-  if (errno == EEXIST) return EEXIST;
-  struct stat st {};
-  if (::lstat(to.c_str(), &st) == 0) return EEXIST;
-  return ::rename(from.c_str(), to.c_str()) == 0 ? 0 : errno;
-}
-
-// A file under a temporary name beside `path` that takes its place in commit(), or disappears. What lies beside it belongs to
-// somebody else, and so does what a link of that name leads to.
-class AtomicFile {
- public:
-  static Result<AtomicFile> create(const std::filesystem::path& path) {
-    AtomicFile file;
-    file.path_ = path;
-    // What an earlier process of this number left lies there still: a container's are all the same.
-    for (int i = 0;; ++i) {
-      file.temporary_ = fmt::format("{}.{}.{}.tmp", path.string(), ::getpid(), i);
-      file.fd_ = ::open(file.temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-      if (file.fd_ >= 0) return file;
-      if (errno != EEXIST || i == kTemporariesMax) return fail(base::io_error("cannot create", file.temporary_, errno));
-    }
-  }
-  AtomicFile(AtomicFile&& other) noexcept
-      : path_(std::move(other.path_)), temporary_(std::move(other.temporary_)), fd_(std::exchange(other.fd_, -1)) {}
-  AtomicFile& operator=(AtomicFile&&) = delete;
-  ~AtomicFile() {
-    if (fd_ < 0) return;
-    ::close(fd_);
-    ::unlink(temporary_.c_str());
-  }
-
-  Result<> append(std::span<const std::byte> bytes) {
-    while (!bytes.empty()) {
-      const ssize_t n = ::write(fd_, bytes.data(), bytes.size());
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) return fail(base::io_error("cannot write", temporary_, errno));
-      bytes = bytes.subspan(static_cast<std::size_t>(n));
-    }
-    return {};
-  }
-
-  Result<> commit(bool replaces) {
-    if (::fsync(fd_) != 0) return fail(base::io_error("cannot sync", temporary_, errno));
-    const int error = !replaces                                          ? rename_new(temporary_, path_)
-                      : ::rename(temporary_.c_str(), path_.c_str()) != 0 ? errno
-                                                                         : 0;
-    if (error == EEXIST && !replaces)
-      return fail(ErrorCode::kConflict,
-                  fmt::format("{} appeared while its content was made; it stays as it is", path_.string()));
-    if (error != 0) return fail(base::io_error(replaces ? "cannot replace" : "cannot create", path_, error));
-    ::close(std::exchange(fd_, -1));
-    return base::sync_parent_directory(path_);
-  }
-
- private:
-  AtomicFile() = default;
-  std::filesystem::path path_, temporary_;
-  int fd_ = -1;
-};
 
 std::uint64_t align_up(std::uint64_t value, std::uint64_t alignment) {
   return (value + alignment - 1) & ~(alignment - 1);
@@ -242,7 +171,7 @@ Result<std::vector<std::byte>> GgufWriter::to_bytes() const {
 }
 
 Result<> GgufWriter::write(const std::filesystem::path& path, const GgufPublishing& publishing) const {
-  auto file = TRY(AtomicFile::create(path));
+  auto file = TRY(base::AtomicFile::create(path));
   TRY(stream([&](std::span<const std::byte> bytes) { return file.append(bytes); }));
   if (publishing.check) TRY(publishing.check());
   return file.commit(publishing.replaces);
