@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,6 +21,7 @@
 #include "pool_managerd/engines/unpack.h"
 #include "pool_managerd/provisioner/download/download.h"
 #include "pool_managerd/provisioner/provisioner.h"
+#include "pool_managerd/provisioner/room.h"
 
 extern char** environ;
 
@@ -126,15 +128,19 @@ class Installing {
   base::Result<> carry_out(const setup::RunCommand& step) {
     // The command asks by itself: whether it may is for the same policy to say.
     if (step.asks_network) TRY(web::check_egress(options_.web.egress, TRY(web::address_of(step.url))));
-    const int status = TRY(base::run_command({.argv = step.command,
-                                              .environment = environment(),
-                                              .directory = directory_,
-                                              .output_fd = log_fd_,
-                                              .timeout_ms = options_.policy.step_timeout_ms,
-                                              .stop = [this] { return options_.stop->requested(); }}));
-    if (status == 0) return {};
+    // How much a command writes nobody knows before.
+    const auto has_room = [&] { return provisioner::check_room(directory_, 1, step.command[0]); };
+    const auto status = base::run_command({.argv = step.command,
+                                           .environment = environment(),
+                                           .directory = directory_,
+                                           .output_fd = log_fd_,
+                                           .timeout_ms = options_.policy.step_timeout_ms,
+                                           .stop = [&] { return options_.stop->requested() || !has_room(); }});
+    if (status && *status == 0) return {};
+    if (!options_.stop->requested()) TRY(has_room());
+    if (!status) return base::fail(status.error());
     return base::fail(ErrorCode::kWorkerStartFailed, fmt::format("{} failed with status {}; {} has what it said",
-                                                                 step.command[0], status, log_path_.string()));
+                                                                 step.command[0], *status, log_path_.string()));
   }
 
   static base::Result<> carry_out(const setup::CheckProgram& check) {
@@ -167,7 +173,11 @@ class Installing {
   base::Result<> copy(const fs::path& source, const setup::FetchFile& fetch) {
     const fs::path target = directory_ / "downloads" / fetch.name;
     const Descriptor from(::open(source.c_str(), O_RDONLY | O_CLOEXEC));
-    if (from.get() < 0) return base::fail(base::io_error("cannot open", source, errno));
+    struct stat facts {};
+    if (from.get() < 0 || ::fstat(from.get(), &facts) != 0) {
+      return base::fail(base::io_error("cannot open", source, errno));
+    }
+    TRY(provisioner::check_room(directory_, facts.st_size, fetch.name));
     const Descriptor to(::open(target.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
     if (to.get() < 0) return base::fail(base::io_error("cannot open", target, errno));
     base::Sha256 hash;

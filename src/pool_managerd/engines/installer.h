@@ -29,8 +29,8 @@ base::Result<InstallerOptions> installer_options(const config::Config& config,
 
 // The installation of `engine`, which is there already or is made now. One that fails leaves nothing that counts as one. Blocks.
 // REQUIRES: is_installed_here(engine). Errors: FORBIDDEN (the policy; details.what_to_do), NOT_FOUND (a tool, or the program that
-// should have come), CONFLICT (another process installs it), WORKER_START_FAILED (a command failed; its log is named), those of
-// downloads.
+// should have come), CONFLICT (another process installs it), WORKER_START_FAILED (a command failed; its log is named),
+// INSUFFICIENT_DISK (a command is ended once it has left too little room, too), those of downloads.
 base::Result<adapter::setup::Installation> install(const config::EngineConfig& engine, const InstallerOptions& options);
 
 // The bytes that the installation in `directory` took; 0: there is none. Errors: CONFLICT (a worker runs it), IO_ERROR.

@@ -120,6 +120,15 @@ TEST_F(InstallerTest, NamesThatLeadOutAreRefused) {
   EXPECT_THAT(files, testing::Not(testing::Contains("evil")));
 }
 
+// What an archive says it holds has room on the disk, and leaves some of it, or none of it is unpacked.
+TEST_F(InstallerTest, AnArchiveThatNoDiskHoldsIsRefused) {
+  const std::string script =
+      "import zipfile,sys; z=zipfile.ZipFile(sys.argv[1],'w'); z.writestr('bin/serve','x'); "
+      "z.filelist[0].file_size=1<<55; z.close()";
+  ASSERT_EQ(std::system(("python3 -c \"" + script + "\" " + (dir_ / "huge.zip").string()).c_str()), 0);
+  EXPECT_EQ(install(binary(dir_ / "huge.zip"), options_).error().code, ErrorCode::kInsufficientDisk);
+}
+
 // ORCH-3206: nothing is fetched or installed that the configuration does not allow
 TEST_F(InstallerTest, PoliciesAreOff) {
   auto engine = binary(dir_ / "tree/bin/serve");

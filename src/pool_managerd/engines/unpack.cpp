@@ -2,8 +2,12 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <limits>
+
 #include "base/file.h"
 #include "pool_managerd/provisioner/archive.h"
+#include "pool_managerd/provisioner/room.h"
 
 namespace llorch::pool_managerd::engines {
 namespace {
@@ -25,7 +29,13 @@ fs::path below(const std::string& name) {
 
 // Members know no modes and no links here, so every file may be run.
 base::Result<> unzip(const fs::path& archive, const fs::path& directory, const provisioner::StopFlag& stop) {
-  for (const provisioner::ArchiveMember& member : TRY(provisioner::archive_members(archive))) {
+  const auto members = TRY(provisioner::archive_members(archive));
+  std::int64_t bytes = 0;
+  for (const provisioner::ArchiveMember& member : members) {
+    bytes += std::min(member.size_bytes, std::numeric_limits<std::int64_t>::max() - bytes);
+  }
+  TRY(provisioner::check_room(directory, bytes, "the engine"));
+  for (const provisioner::ArchiveMember& member : members) {
     const fs::path name = below(member.name);
     if (name.empty()) {
       return base::fail(ErrorCode::kCorruptFile, "the archive has a member whose name leads out of its directory");
@@ -55,6 +65,9 @@ base::Result<> unpack(const fs::path& archive, const fs::path& directory, const 
                 "--no-same-permissions"});
   }
   std::error_code ec;
+  const auto bytes = fs::file_size(archive, ec);
+  if (ec) return base::fail(base::io_error("cannot examine", archive, ec.value()));
+  TRY(provisioner::check_room(directory, static_cast<std::int64_t>(bytes), "the engine"));
   fs::create_directories(directory / "bin", ec);
   fs::copy_file(archive, directory / "bin" / name, ec);
   if (!ec) fs::permissions(directory / "bin" / name, kProgram, ec);

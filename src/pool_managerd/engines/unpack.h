@@ -14,7 +14,8 @@ namespace llorch::pool_managerd::engines {
 using Run = std::function<base::Result<>(std::vector<std::string> command)>;
 
 // `archive` into the existing `directory`: .zip, or a tar archive by `tar`; a file that is neither becomes DIRECTORY/bin/NAME,
-// executable. Errors: CORRUPT_FILE (a name that leads out of the directory included), IO_ERROR, CANCELLED, those of `run`.
+// executable. Errors: CORRUPT_FILE (a name that leads out of the directory included), INSUFFICIENT_DISK, IO_ERROR, CANCELLED, those of
+// `run`, which is to see that the disk keeps room.
 base::Result<> unpack(const std::filesystem::path& archive, const std::filesystem::path& directory,
                       const std::string& tar, const Run& run, const provisioner::StopFlag& stop);
 

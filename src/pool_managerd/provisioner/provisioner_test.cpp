@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <rapidcheck/gtest.h>
 #include <sys/socket.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -338,6 +339,19 @@ TEST_F(DownloadDirectory, AFileThatNoDiskHolds) {
     ASSERT_FALSE(file);
     EXPECT_EQ(file.error().code, ErrorCode::kInsufficientDisk);
   }
+}
+
+TEST(Room, KeepsAReserveOfTheDisk) {
+  struct statvfs disk {};
+  disk.f_frsize = 4096;
+  disk.f_bavail = (100 << 20) / 4096;
+  EXPECT_EQ(usable_bytes(disk), 36 << 20);
+  disk.f_bavail = (10 << 20) / 4096;
+  EXPECT_EQ(usable_bytes(disk), 0);
+  const auto none = check_room(fs::temp_directory_path(), std::numeric_limits<std::int64_t>::max(), "a model");
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code, ErrorCode::kInsufficientDisk);
+  EXPECT_GT(lacking_bytes(none.error()), 0);
 }
 
 TEST(Room, IsMadeOnceAndOnlyWhereTheDiskLacksIt) {

@@ -1,15 +1,26 @@
 #pragma once
 // Disk space for a model, where it lacks, from what can be made again.
 #include <cstdint>
+#include <filesystem>
 #include <functional>
+#include <string>
 #include <variant>
 
 #include "base/result.h"
+
+struct statvfs;
 
 namespace llorch::pool_managerd::provisioner {
 
 // Frees at least so many bytes of the disk, or none; whether it did.
 using MakeRoom = std::function<bool(std::int64_t bytes)>;
+
+// Bytes of the disk that may be taken: all but 64 MiB, since a node whose disk is full cannot log or keep its digests.
+std::int64_t usable_bytes(const struct statvfs& disk);
+// `message`, with details.required_bytes and details.available_bytes.
+base::Error too_little_room(std::string message, std::int64_t required, std::int64_t available);
+// Whether the disk of `directory` has room for so many bytes more. Errors: INSUFFICIENT_DISK, which says for what; IO_ERROR.
+base::Result<> check_room(const std::filesystem::path& directory, std::int64_t bytes, const std::string& what);
 
 // Bytes that an INSUFFICIENT_DISK says are missing; 0 for any other error.
 inline std::int64_t lacking_bytes(const base::Error& error) {

@@ -16,23 +16,19 @@
 #include <utility>
 
 #include "base/file.h"
+#include "pool_managerd/provisioner/room.h"
 
 namespace llorch::pool_managerd::provisioner::download {
 namespace {
 
 using base::ErrorCode;
 
-// A node whose disk is full cannot log or keep its digests.
-constexpr std::int64_t kDiskReserveBytes = 64 << 20;
-
-base::Error too_little_room(std::int64_t required, std::int64_t available) {
-  return base::Error{ErrorCode::kInsufficientDisk,
-                     fmt::format("the model cache has room for {} bytes and this takes {}; free some, or name another "
-                                 "directory in models.cache_dir",
-                                 available, required),
-                     {}}
-      .with("required_bytes", required)
-      .with("available_bytes", available);
+base::Error no_room(std::int64_t required, std::int64_t available) {
+  return too_little_room(
+      fmt::format("the model cache has room for {} bytes and this takes {}; free some, or name another "
+                  "directory in models.cache_dir",
+                  available, required),
+      required, available);
 }
 
 base::Error taken() { return {ErrorCode::kConflict, "another process fetches this model into the same cache", {}}; }
@@ -42,7 +38,7 @@ base::Result<> write_all(int fd, std::int64_t offset, std::string_view bytes, co
     const ssize_t written = ::pwrite(fd, bytes.data(), bytes.size(), offset);
     if (written < 0 && errno == EINTR) continue;
     if (written < 0 && (errno == ENOSPC || errno == EDQUOT)) {
-      return base::fail(too_little_room(static_cast<std::int64_t>(bytes.size()), 0));
+      return base::fail(no_room(static_cast<std::int64_t>(bytes.size()), 0));
     }
     if (written < 0) return base::fail(base::io_error("cannot write", path, errno));
     offset += written;
@@ -154,10 +150,9 @@ base::Result<std::int64_t> PartFile::check_room() const {
   if (::fstatvfs(data_fd_, &fs) != 0 || ::fstat(data_fd_, &st) != 0) {
     return base::fail(base::io_error("cannot examine", data_path(), errno));
   }
-  const std::int64_t available = static_cast<std::int64_t>(fs.f_bavail) * static_cast<std::int64_t>(fs.f_frsize);
   const std::int64_t required = std::max<std::int64_t>(0, identity_.size_bytes - std::int64_t{st.st_blocks} * 512);
-  const std::int64_t usable = std::max<std::int64_t>(0, available - kDiskReserveBytes);
-  if (required > usable) return base::fail(too_little_room(required, usable));
+  const std::int64_t usable = usable_bytes(fs);
+  if (required > usable) return base::fail(no_room(required, usable));
   return required;
 }
 
@@ -165,7 +160,7 @@ base::Result<> PartFile::reserve() {
   const std::int64_t required = TRY(check_room());
   if (required == 0) return {};
   const int error = ::posix_fallocate(data_fd_, 0, identity_.size_bytes);
-  if (error == ENOSPC || error == EDQUOT) return base::fail(too_little_room(required, 0));
+  if (error == ENOSPC || error == EDQUOT) return base::fail(no_room(required, 0));
   return {};  // where the file system cannot reserve, writes will tell
 }
 
