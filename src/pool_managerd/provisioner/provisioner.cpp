@@ -163,6 +163,7 @@ base::Result<ProvisionerOptions> provisioner_options(const config::Config& confi
 
 Provisioner::Provisioner(ProvisionerOptions options) : options_(std::move(options)), web_(options_.web) {
   tidy();
+  remove_published_parts();
   for (std::size_t i = 0; i < kThreads; ++i) threads_.emplace_back([this] { run_thread(); });
 }
 
@@ -251,17 +252,38 @@ base::Result<std::int64_t> Provisioner::remove(const std::string& digest) {
   return bytes;
 }
 
-// What was abandoned: by a process that was killed, or by a person who never came back.
-void Provisioner::tidy() const {
+// What was abandoned: by a process that was killed, or by a person who never came back. A file is as old as the youngest of its stem.
+void Provisioner::tidy() {
+  using Clock = fs::file_time_type::clock;
   std::error_code ec;
   std::vector<fs::path> old;
+  std::map<std::string, std::vector<fs::path>> by_stem;
+  std::map<std::string, Clock::time_point> changed;
   for (fs::directory_iterator it(partial(), ec), end; !ec && it != end; it.increment(ec)) {
+    const fs::path& path = it->path();
+    if (path.extension() == ".gone") {
+      old.push_back(path);
+      continue;
+    }
     std::error_code time_ec;
-    const auto age = fs::file_time_type::clock::now() - it->last_write_time(time_ec);
-    if (it->path().extension() == ".gone" || (!time_ec && age > kAbandonedAfter)) old.push_back(it->path());
+    const auto time = it->last_write_time(time_ec);
+    by_stem[path.stem().string()].push_back(path);
+    auto& last = changed.try_emplace(path.stem().string(), Clock::time_point::min()).first->second;
+    last = std::max(last, time_ec ? Clock::now() : time);
+  }
+  std::vector<std::string> taken;  // no pull begins to work on these meanwhile
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [stem, paths] : by_stem) {
+      if (Clock::now() - changed[stem] <= kAbandonedAfter || !busy_.insert(stem).second) continue;
+      taken.push_back(stem);
+      old.insert(old.end(), paths.begin(), paths.end());
+    }
   }
   for (const fs::path& path : old) fs::remove_all(path, ec);
-  remove_published_parts();
+  const std::lock_guard lock(mutex_);
+  for (const std::string& stem : taken) busy_.erase(stem);
+  wake_.notify_all();
 }
 
 // The process that published them was killed before it took their partial names away.
@@ -300,6 +322,7 @@ void Provisioner::run(const PullPtr& pull) {
   base::Result<Published> result =
       base::fail(ErrorCode::kInternal, "the pull failed inside a library; ask again to go on with it");
   try {
+    tidy();
     result = pull_model(pull);
   } catch (const std::exception&) {
     base::log_event(base::LogLevel::kError, "task.failed", pull->correlation_id,

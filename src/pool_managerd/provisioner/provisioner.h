@@ -106,7 +106,7 @@ class Provisioner {
   void on_bytes(const PullPtr& pull, std::int64_t done, std::int64_t total);
   void finish(const PullPtr& pull, const base::Result<Published>& result);
   void forget_old();  // REQUIRES mutex_ held
-  void tidy() const;
+  void tidy();
   void remove_published_parts() const;
   std::filesystem::path partial() const { return options_.cache / ".partial"; }
 

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <rapidcheck/gtest.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -574,6 +575,29 @@ TEST_F(Pulls, WhatARemovalLeftBehindIsRemovedWithTheNext) {
   EXPECT_TRUE(fs::is_empty(dir_ / ".partial"));
 }
 
+// A node runs for years.
+TEST_F(Pulls, WhatWasAbandonedGoesWithTheNextPull) {
+  Provisioner provisioner(options());
+  const fs::path partial = dir_ / ".partial";
+  fs::create_directories(partial);
+  const auto long_ago = fs::file_time_type::clock::now() - std::chrono::hours(24 * 31);
+  for (const std::string stem : {"abandoned", "slow"}) {
+    for (const char* extension : {".part", ".map", ".json"}) {
+      const fs::path file = partial / (stem + extension);
+      std::ofstream(file) << "x";
+      if (stem != "slow" || file.extension() == ".json") fs::last_write_time(file, long_ago);
+    }
+  }
+  const FakeServer server([](const std::string&, const std::string&) { return FakeServer::Answer{.status = 404}; });
+  const auto begun = provisioner.start({.source = server.url() + "/m.gguf"}, {});
+  ASSERT_TRUE(begun);
+  EXPECT_EQ(ended(provisioner, begun->pull_id).state, wire::PullState::kFailed);
+  for (const char* extension : {".part", ".map", ".json"}) {
+    EXPECT_FALSE(fs::exists(partial / "abandoned" += extension)) << extension;
+    EXPECT_TRUE(fs::exists(partial / "slow" += extension)) << extension;
+  }
+}
+
 // Of two equal requests the second is no part of the first, once that is cancelled: neither where it waits, nor where it runs.
 TEST_F(Pulls, WhatIsAskedForAgainIsPulledAgain) {
   std::promise<void> gate;
@@ -623,6 +647,56 @@ TEST_F(DownloadDirectory, WhatIsWholeIsNotFetchedAgainFromAServerWithoutRanges) 
   ASSERT_TRUE(file) << file.error().message;
   EXPECT_EQ(file->sha256_hex(), digest);
   EXPECT_EQ(server.requests(), 1);  // the probe, which reads one byte
+}
+
+std::int64_t taken_bytes(const fs::path& file) {
+  struct stat facts {};
+  EXPECT_EQ(::stat(file.c_str(), &facts), 0);
+  return std::int64_t{facts.st_blocks} * 512;
+}
+
+// Somebody may never come back for a pull that has failed or was cancelled.
+TEST_F(DownloadDirectory, WhatHasNotComeTakesNoRoom) {
+  const std::string content = content_of(32 * PartFile::kChunkBytes), digest = sha256_of(content);
+  const auto answers = [&](bool is_whole) {
+    return [&content, is_whole](const std::string&, const std::string& range) -> FakeServer::Answer {
+      const std::int64_t begin = std::stoll(range);
+      if (!is_whole && begin != 0 && begin != 16 * PartFile::kChunkBytes) return {.status = 404};
+      return FakeServer::part_of(content, range);
+    };
+  };
+  {
+    const FakeServer server(answers(false));
+    ASSERT_FALSE(downloaded(server, dir_ / "p", digest));
+  }
+  EXPECT_LE(taken_bytes(dir_ / "p.part"), 17 * PartFile::kChunkBytes);  // two ranges of eight at most
+  const FakeServer server(answers(true));
+  const auto file = downloaded(server, dir_ / "p", digest);
+  ASSERT_TRUE(file) << file.error().message;
+  EXPECT_EQ(file->sha256_hex(), digest);
+}
+
+TEST_F(DownloadDirectory, RoomIsGivenBackBetweenWhatHasCome) {
+  const std::int64_t size = 6 * PartFile::kChunkBytes - 5;
+  const std::string content = content_of(size);
+  const PartFile::Identity identity{"tale", size};
+  const auto put = [&](PartFile& file, std::int64_t begin, std::int64_t end) {
+    return file.write(begin, std::string_view(content).substr(static_cast<std::size_t>(begin),
+                                                              static_cast<std::size_t>(end - begin)));
+  };
+  {
+    PartFile file = PartFile::open(dir_ / "p", identity).value();
+    ASSERT_TRUE(put(file, 0, PartFile::kChunkBytes));
+    ASSERT_TRUE(put(file, 3 * PartFile::kChunkBytes, 4 * PartFile::kChunkBytes));
+    file.give_back_room();
+  }
+  EXPECT_EQ(fs::file_size(dir_ / "p.part"), static_cast<std::uintmax_t>(4 * PartFile::kChunkBytes));
+  EXPECT_LE(taken_bytes(dir_ / "p.part"), 3 * PartFile::kChunkBytes);
+  PartFile file = PartFile::open(dir_ / "p", identity).value();
+  EXPECT_EQ(file.bytes_done(), 2 * PartFile::kChunkBytes);
+  while (const auto range = file.claim(size)) ASSERT_TRUE(put(file, range->begin, range->end));
+  file.give_back_room();  // all of it has come
+  EXPECT_EQ(base::read_file(file.data_path(), content.size()).value(), content);
 }
 
 // Each attempt begins anew, so that only what no earlier one had got is progress.

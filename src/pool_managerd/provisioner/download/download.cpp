@@ -280,7 +280,10 @@ base::Result<PartFile> download(web::Web& web, const DownloadOptions& options, c
   PartFile file = TRY(PartFile::open(options.stem, {.text = identity, .size_bytes = remote.size_bytes}));
   for (bool from_scratch = !file.has_resumed();; from_scratch = true) {
     Fetch fetch(web, options, stop, on_bytes, remote, file);
-    TRY(fetch.run());
+    if (auto fetched = fetch.run(); !fetched) {
+      file.give_back_room();
+      return base::fail(std::move(fetched).error());
+    }
     const std::string found = file.sha256_hex();
     if (options.sha256.empty() || found == options.sha256) break;
     TRY(file.reset());

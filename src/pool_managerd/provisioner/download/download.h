@@ -17,8 +17,8 @@ struct DownloadOptions {
 // Bytes that are here, and of the whole file.
 using OnBytes = std::function<void(std::int64_t done, std::int64_t total)>;
 
-// The complete file, still under its partial name. Whatever ends it early leaves what has come for the next attempt. Errors:
-// those of Web and PartFile; UNTRUSTED_ARTIFACT (another checksum or size; nothing is left then); CONFLICT (the file changed
+// The complete file, still under its partial name. Whatever ends it early leaves what has come for the next attempt, and none of the
+// room that was taken for the rest. Errors: those of Web and PartFile; UNTRUSTED_ARTIFACT (another checksum or size; nothing is left then); CONFLICT (the file changed
 // while it was fetched); CANCELLED.
 base::Result<PartFile> download(web::Web& web, const DownloadOptions& options, const StopFlag& stop,
                                 const OnBytes& on_bytes);

@@ -251,6 +251,19 @@ base::Result<> PartFile::sync() {
   return {};
 }
 
+void PartFile::give_back_room() {
+  if (has_other_name_ || is_complete()) return;
+  const auto is_here = [this](std::size_t chunk) { return chunks_[chunk] == kHere; };
+  std::size_t end = chunks_.size();
+  while (end > 0 && !is_here(end - 1)) --end;
+  // Where either fails the room stays taken, as it is by what comes.
+  [[maybe_unused]] const int cut = ::ftruncate(data_fd_, end == 0 ? 0 : chunk_end(end - 1));
+  for (std::size_t i = 0; i < end; ++i) {
+    if (is_here(i)) continue;
+    ::fallocate(data_fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(i) * kChunkBytes, kChunkBytes);
+  }
+}
+
 void PartFile::remove(const std::filesystem::path& stem) {
   std::error_code ec;
   for (const char* extension : {".json", ".map", ".part"}) {

@@ -53,6 +53,9 @@ class PartFile {
   std::string sha256_hex() const { return base::to_hex(hash_.digest()); }
   std::filesystem::path data_path() const { return path(".part"); }
   base::Result<> sync();
+  // Gives the disk back what open() took for chunks that have not come; another open() takes it again. REQUIRES: nothing is written
+  // afterwards.
+  void give_back_room();
   // Forgets all that has come.
   base::Result<> reset();
   // Removes the files. REQUIRES: not used afterwards.
