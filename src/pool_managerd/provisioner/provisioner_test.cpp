@@ -519,6 +519,36 @@ TEST_F(Pulls, APeersFilesHaveTheNamesTheyHaveHere) {
   }
 }
 
+// The checksum is of the model's own files; what else lies beside them has none.
+TEST_F(Pulls, OfAPeersFilesThoseOfTheModelAreKept) {
+  const std::string model = "tale", digest = sha256_of(model), checksum = "sha256:" + digest;
+  const FakeServer server([&](const std::string& path, const std::string& range) -> FakeServer::Answer {
+    if (path.ends_with("/files")) {
+      return {.body = fmt::format(R"({{"checksum":"{}","files":[{{"name":"tale.gguf","size_bytes":4}},)"
+                                  R"({{"name":"tale.gguf.sig","size_bytes":4}},{{"name":"zzz.gguf","size_bytes":4}},)"
+                                  R"({{"name":"config.json","size_bytes":4}},)"
+                                  R"({{"name":"1_Pooling/config.json","size_bytes":4}}]}})",
+                                  checksum)};
+    }
+    return FakeServer::part_of(path.ends_with("/tale.gguf") ? model : "evil", range, "ETag: \"one\"\r\n");
+  });
+  Provisioner provisioner(options());
+  const auto begun = provisioner.start({.source = server.url() + "/tale.gguf",
+                                        .checksum = checksum,
+                                        .peers = {{"pool-2", server.url(), checksum, "a-grant"}}},
+                                       {});
+  ASSERT_TRUE(begun);
+  const wire::PullStatus done = ended(provisioner, begun->pull_id);
+  ASSERT_EQ(done.state, wire::PullState::kDone) << done.error_message.value_or("");
+  EXPECT_EQ(done.peer_pool_id, "pool-2");
+  std::vector<std::string> files;
+  for (const auto& entry : fs::recursive_directory_iterator(dir_ / digest)) {
+    if (entry.is_regular_file()) files.push_back(entry.path().filename().string());
+  }
+  std::sort(files.begin(), files.end());
+  EXPECT_EQ(files, (std::vector<std::string>{"tale.gguf", "tale.gguf.sig"}));
+}
+
 constexpr const char* kCommit = "0123456789abcdef0123456789abcdef01234567";
 
 TEST_F(Pulls, ASignatureReplacesNoFile) {

@@ -29,6 +29,7 @@ struct Artifact {
   std::string pinned;                  // reference
   std::vector<RemoteFile> files;       // of the model; at least one
   std::vector<RemoteFile> signatures;  // where one of the first file may be; none need be there
+  bool is_of_peer = false;             // it lists all that its directory holds, whatever that is
   bool is_archive = false;             // the one file is a ZIP archive that holds the model
   std::string member;                  // its name in the archive, or its end; empty: the only .gguf file
 };
