@@ -20,6 +20,7 @@ using config::EngineConfig;
 constexpr std::string_view kScheme = "engine:";
 constexpr std::string_view kDevicePrefix = "engine-";
 constexpr std::size_t kContainerNameDigits = 16;
+constexpr const char* kVllmLogLevel = "VLLM_LOGGING_LEVEL";
 
 // Of an engine elsewhere its own; else the one whose memory it takes.
 std::string device_of(const EngineConfig& engine) {
@@ -43,6 +44,16 @@ std::string digest_of(const EngineConfig& engine) {
   return "sha256:" + base::to_hex(hash.digest());
 }
 
+// What a program says is kept in its worker's log, where no prompts are to be. Older versions of vLLM log each request with its prompt, at a
+// level that this leaves out.
+std::vector<EngineConfig> with_quiet_logs(std::vector<EngineConfig> engines) {
+  for (EngineConfig& engine : engines) {
+    if (engine.engine != "vllm" || engine.command.empty() || std::getenv(kVllmLogLevel) != nullptr) continue;
+    engine.environment.try_emplace(kVllmLogLevel, "WARNING");
+  }
+  return engines;
+}
+
 }  // namespace
 
 bool is_engine_ref(std::string_view model_ref) { return model_ref.starts_with(kScheme); }
@@ -50,7 +61,7 @@ bool is_engine_ref(std::string_view model_ref) { return model_ref.starts_with(kS
 bool is_engine_device(std::string_view gpu_id) { return gpu_id.starts_with(kDevicePrefix); }
 
 EngineTable::EngineTable(std::vector<EngineConfig> engines, config::InstallPolicyConfig policy)
-    : engines_(std::move(engines)), policy_(std::move(policy)) {}
+    : engines_(with_quiet_logs(std::move(engines))), policy_(std::move(policy)) {}
 
 std::vector<gpu_inventory::Device> EngineTable::devices() const {
   std::vector<gpu_inventory::Device> out;

@@ -51,5 +51,24 @@ TEST(EngineTable, WaitsForItsInstallation) {
   fs::remove_all(dir);
 }
 
+// What it says is in its worker's log.
+TEST(EngineTable, VllmIsToldToLogNoPrompts) {
+  config::EngineConfig started;
+  started.name = "tale";
+  started.engine = "vllm";
+  started.endpoint = "http://127.0.0.1:{port}";
+  started.command = {"/opt/vllm", "serve"};
+  config::EngineConfig loud = started, elsewhere = started, other = started;
+  loud.name = "loud", loud.environment = {{"VLLM_LOGGING_LEVEL", "INFO"}};
+  elsewhere.name = "elsewhere", elsewhere.command.clear();
+  other.name = "other", other.engine = "llamacpp";
+  const EngineTable table({started, loud, elsewhere, other}, {});
+  using Variables = std::map<std::string, std::string>;
+  EXPECT_EQ(table.environment("engine:tale"), (Variables{{"VLLM_LOGGING_LEVEL", "WARNING"}}));
+  EXPECT_EQ(table.environment("engine:loud"), (Variables{{"VLLM_LOGGING_LEVEL", "INFO"}}));
+  EXPECT_EQ(table.environment("engine:elsewhere"), Variables());
+  EXPECT_EQ(table.environment("engine:other"), Variables());
+}
+
 }  // namespace
 }  // namespace llorch::pool_managerd::engines
