@@ -28,6 +28,11 @@ const std::string& wanted_checksum(const wire::NamedModel& model) {
   return model.checksum.empty() ? model.wanted_checksum : model.checksum;
 }
 
+bool runs(const wire::PullStatus& status) {
+  return status.state != PullState::kDone && status.state != PullState::kFailed &&
+         status.state != PullState::kCancelled;
+}
+
 bool is_same_pull(const wire::NamedModel& a, const wire::NamedModel& b) {
   return a.source == b.source && a.pool_id == b.pool_id && a.wanted_checksum == b.wanted_checksum &&
          a.created_unix_ms == b.created_unix_ms;
@@ -72,9 +77,14 @@ void Pulls::cancel(const std::string& model_id) {
     if (it->second.is_known) pull_id = it->second.status.pull_id;
     entries_.erase(it);
   }
+  // Of one that the pool has yet to answer for, the answer says what to end.
   const auto model = context_.names->find(model_id);
-  if (pull_id.empty() || !model || is_shared(*model)) return;
-  auto request = request_to_pool(context_, model->pool_id, "/v2/models/pulls/" + pull_id);
+  if (!pull_id.empty() && model) end_at_pool(*model, pull_id);
+}
+
+void Pulls::end_at_pool(const wire::NamedModel& model, const std::string& pull_id) {
+  if (is_shared(model)) return;
+  auto request = request_to_pool(context_, model.pool_id, "/v2/models/pulls/" + pull_id);
   if (!request) return;
   request->method = "DELETE";
   context_.client->request(std::move(*request), [](base::Result<net::Response>) {});
@@ -84,8 +94,9 @@ void Pulls::cancel(const std::string& model_id) {
 bool Pulls::is_shared(const wire::NamedModel& model) const {
   const auto all = context_.names->named();
   return std::any_of(all.begin(), all.end(), [&](const wire::NamedModel& other) {
-    return other.model_id != model.model_id && other.model_ref.empty() && other.pool_id == model.pool_id &&
-           other.source == model.source && other.wanted_checksum == model.wanted_checksum;
+    const bool is_it = other.model_id == model.model_id && other.created_unix_ms == model.created_unix_ms;
+    return !is_it && other.model_ref.empty() && other.pool_id == model.pool_id && other.source == model.source &&
+           other.wanted_checksum == model.wanted_checksum;
   });
 }
 
@@ -138,16 +149,34 @@ void Pulls::follow(const std::string& model_id) {
                               .checksum = wanted_checksum(*model),
                               .peers = peers_of(*model)});
   }
-  context_.client->request(std::move(*request), [this, asked = *model](base::Result<net::Response> response) {
+  const bool begins = pull_id.empty();
+  context_.client->request(std::move(*request), [this, asked = *model, begins](base::Result<net::Response> response) {
     // Names are kept on disk, which the thread of the sockets does not wait for.
-    context_.request_executor->post([this, asked, response = std::move(response)] { on_answer(asked, response); });
+    context_.request_executor->post(
+        [this, asked, begins, response = std::move(response)] { on_answer(asked, begins, response); });
   });
 }
 
-void Pulls::on_answer(const wire::NamedModel& asked, base::Result<net::Response> response) {
+bool Pulls::is_wanted(const wire::NamedModel& asked) {
+  const auto model = context_.names->find(asked.model_id);
+  const std::lock_guard lock(mutex_);
+  const auto it = entries_.find(asked.model_id);
+  if (it == entries_.end()) return false;
+  // One that was removed and given again is followed by itself.
+  if (model) return is_same_pull(*model, asked);
+  if (it->second.is_followed) entries_.erase(it);
+  return false;
+}
+
+void Pulls::on_answer(const wire::NamedModel& asked, bool begins, base::Result<net::Response> response) {
   const std::string& model_id = asked.model_id;
-  // Removed and given again meanwhile: that one is followed by itself.
-  if (const auto model = context_.names->find(model_id); model && !is_same_pull(*model, asked)) return;
+  if (!is_wanted(asked)) {
+    if (!begins || !response || response->status >= 300) return;
+    // Whoever cancelled it could not name it to the pool, which would go on for nobody.
+    const auto begun = wire::decode<wire::PullStatus>(response->body);
+    if (begun && runs(*begun)) end_at_pool(asked, begun->pull_id);
+    return;
+  }
   if (!response || response->status >= 500) return follow_later(model_id);
   if (response->status >= 400) {
     bool was_known = false;
@@ -167,17 +196,16 @@ void Pulls::on_answer(const wire::NamedModel& asked, base::Result<net::Response>
 
 void Pulls::on_status(const std::string& model_id, const wire::PullStatus& status) {
   // Who is told that a pull has ended finds the names as it left them.
-  const bool runs =
-      status.state != PullState::kDone && status.state != PullState::kFailed && status.state != PullState::kCancelled;
+  const bool goes_on = runs(status);
   {
     const std::lock_guard lock(mutex_);
     const auto it = entries_.find(model_id);
     if (it == entries_.end()) return;
     it->second.is_known = true;
-    if (runs) it->second.status = status;
+    if (goes_on) it->second.status = status;
     it->second.status.pull_id = status.pull_id;
   }
-  if (runs) return follow_later(model_id);
+  if (goes_on) return follow_later(model_id);
   if (status.state == PullState::kFailed || status.state == PullState::kCancelled) {
     const auto code = base::error_code_from_name(status.error_code.value_or("")).value_or(ErrorCode::kInternal);
     return fail(model_id, {code, status.error_message.value_or("the pool gives no reason"), {}});

@@ -34,9 +34,13 @@ class Pulls {
   };
 
   bool is_shared(const wire::NamedModel& model) const;
+  // Forgets a pull whose name has gone. False: it has, or was cancelled, or is another model's by now.
+  bool is_wanted(const wire::NamedModel& asked);
+  void end_at_pool(const wire::NamedModel& model, const std::string& pull_id);
   std::vector<wire::PeerOffer> peers_of(const wire::NamedModel& model) const;
   void follow(const std::string& model_id);
-  void on_answer(const wire::NamedModel& asked, base::Result<net::Response> response);
+  // `begins`: the question was to begin it.
+  void on_answer(const wire::NamedModel& asked, bool begins, base::Result<net::Response> response);
   void on_status(const std::string& model_id, const wire::PullStatus& status);
   void fail(const std::string& model_id, const base::Error& error);
   void follow_later(const std::string& model_id);

@@ -92,5 +92,32 @@ TEST_F(PullsTest, AnAnswerIsForTheModelThatItWasAskedFor) {
   EXPECT_EQ(names->find("tale")->checksum, "sha256:of-the-second");
 }
 
+// The pool answers with the id that ends it only after nobody wants it any more.
+TEST_F(PullsTest, WhatIsCancelledBeforeThePoolHasAnsweredEndsThere) {
+  const std::string fetching = wire::encode(wire::PullStatus{.pull_id = "p", .state = wire::PullState::kFetching});
+  const auto remove_unanswered = [&] {
+    ASSERT_TRUE(names->put(model()));
+    pulls.begin("tale");
+    pulls.cancel("tale");
+    ASSERT_TRUE(names->erase("tale"));
+    EXPECT_EQ(client.requests.size(), 1U);
+  };
+  remove_unanswered();
+  answer("/v2/models/pull", fetching);
+  ASSERT_EQ(client.requests.size(), 1U);
+  EXPECT_EQ(client.requests.front().first.method, "DELETE");
+  EXPECT_EQ(client.requests.front().first.url, endpoint + "/v2/models/pulls/p");
+  answer("/v2/models/pulls/p", fetching);
+  EXPECT_TRUE(client.requests.empty()) << "nobody asks how far it is";
+
+  // One that another name waits for goes on.
+  remove_unanswered();
+  wire::NamedModel other = model();
+  other.model_id = "other";
+  ASSERT_TRUE(names->put(other));
+  answer("/v2/models/pull", fetching);
+  EXPECT_TRUE(client.requests.empty());
+}
+
 }  // namespace
 }  // namespace llorch::orchestratord::http
