@@ -13,7 +13,6 @@ namespace llorch::net {
 using Executor = boost::asio::io_context::executor_type;
 using TcpSocket = boost::asio::basic_stream_socket<boost::asio::ip::tcp, Executor>;
 using TcpAcceptor = boost::asio::basic_socket_acceptor<boost::asio::ip::tcp, Executor>;
-using TcpResolver = boost::asio::ip::basic_resolver<boost::asio::ip::tcp, Executor>;
 using SteadyTimer = boost::asio::basic_waitable_timer<std::chrono::steady_clock,
                                                       boost::asio::wait_traits<std::chrono::steady_clock>, Executor>;
 

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <future>
 #include <optional>
+#include <vector>
 
 #include "base/assert.h"
 #include "base/entropy.h"
@@ -16,6 +17,7 @@
 #include "net/http/trace_context.h"
 #include "net/idle_connections.h"
 #include "net/live_set.h"
+#include "net/lookups.h"
 
 namespace llorch::net {
 namespace {
@@ -53,6 +55,7 @@ class StreamHandle::Impl final : public StreamHandle::Control, public std::enabl
   struct Shared {
     std::shared_ptr<Live> live;
     std::shared_ptr<IdleConnections> idle;
+    std::shared_ptr<Lookups> lookups;
   };
   Impl(IoRuntime& runtime, const ClientOptions& options, Start start, Shared shared)
       : options_(options),
@@ -103,14 +106,14 @@ class StreamHandle::Impl final : public StreamHandle::Control, public std::enabl
     error_code not_numeric;
     const asio::ip::address address = asio::ip::make_address(url_.host, not_numeric);
     if (!not_numeric) return connect_to(std::array{tcp::endpoint(address, url_.port)});
-    resolver_.emplace(socket_.get_executor());
-    resolver_->async_resolve(
-        url_.host, std::to_string(url_.port),
-        [self = shared_from_this()](const error_code& error, const tcp::resolver::results_type& found) {
-          if (self->finished_) return;
-          if (error) return self->fail_connect(error);
-          self->connect_to(found);
-        });
+    shared_.lookups->find(url_.host, [weak = weak_from_this()](const error_code& error, const auto& addresses) {
+      const auto self = weak.lock();
+      if (!self || self->finished_) return;
+      if (error) return self->fail_connect(error);
+      std::vector<tcp::endpoint> endpoints;
+      for (const asio::ip::address& each : addresses) endpoints.emplace_back(each, self->url_.port);
+      self->connect_to(endpoints);
+    });
   }
 
   template <class Endpoints>
@@ -325,7 +328,6 @@ class StreamHandle::Impl final : public StreamHandle::Control, public std::enabl
     if (finished_) return;
     finished_ = true;
     timer_.cancel();
-    if (resolver_) resolver_->cancel();
     if (reusable_) {
       shared_.idle->give(url_.host_field, std::move(socket_));
     } else {
@@ -354,7 +356,6 @@ class StreamHandle::Impl final : public StreamHandle::Control, public std::enabl
   http::Url url_;
 
   TcpSocket socket_;
-  std::optional<TcpResolver> resolver_;  // of a name
   SteadyTimer timer_;
   std::chrono::steady_clock::time_point started_;
   std::optional<std::chrono::steady_clock::time_point> deadline_;
@@ -390,7 +391,8 @@ class Client::Impl {
       : runtime_(runtime),
         options_(std::move(options)),
         shared_{.live = std::make_shared<StreamHandle::Impl::Live>(),
-                .idle = std::make_shared<IdleConnections>(runtime.context().get_executor())} {}
+                .idle = std::make_shared<IdleConnections>(runtime.context().get_executor()),
+                .lookups = std::make_shared<Lookups>(runtime.context())} {}
 
   StreamHandle start(StreamHandle::Impl::Start start) {
     auto operation = std::make_shared<StreamHandle::Impl>(runtime_, options_, std::move(start), shared_);

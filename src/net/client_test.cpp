@@ -1,7 +1,9 @@
 #include "net/client.h"
 
 #include <arpa/inet.h>
+#include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -11,10 +13,37 @@
 #include <memory>
 #include <mutex>
 #include <stdexcept>
+#include <string>
 #include <thread>
 
 #include "net/server.h"
 #include "net/sse/sse.h"
+
+namespace {
+
+// Nobody answers for stuck.test until that is said.
+struct StuckName {
+  std::mutex mutex;
+  std::condition_variable changed;
+  int lookups = 0;
+  bool is_answered = false;
+} g_stuck;
+
+}  // namespace
+
+// In the place of the C library's.
+extern "C" int getaddrinfo(const char* name, const char* service, const addrinfo* wanted, addrinfo** found) {
+  const std::string host = name == nullptr ? "" : name;
+  if (host == "stuck.test") {
+    std::unique_lock lock(g_stuck.mutex);
+    ++g_stuck.lookups;
+    g_stuck.changed.notify_all();
+    g_stuck.changed.wait(lock, [] { return g_stuck.is_answered; });
+    return EAI_AGAIN;
+  }
+  static const auto real = reinterpret_cast<decltype(&::getaddrinfo)>(::dlsym(RTLD_NEXT, "getaddrinfo"));
+  return real(host == "localhost" ? "127.0.0.1" : name, service, wanted, found);
+}
 
 namespace llorch::net {
 namespace {
@@ -410,6 +439,52 @@ TEST_F(ClientTest, ACallbackThatThrowsLeavesNothingBehind) {
     EXPECT_TRUE(client.call({.url = url("/big")}));
   }
   EXPECT_EQ(held.use_count(), 1);
+}
+
+constexpr ClientOptions kPatient{.connect_timeout_ms = 3'600'000, .request_timeout_ms = 3'600'000};
+
+// A request for it waits for its own time alone, and so does whoever asks for the same name; nobody's end waits for the answer.
+TEST_F(ClientTest, ANameThatNobodyAnswersForHoldsUpNoOther) {
+  std::promise<ErrorCode> first, second;
+  {
+    const std::lock_guard lock(g_stuck.mutex);
+    g_stuck.lookups = 0;
+    g_stuck.is_answered = false;
+  }
+  {
+    Client client(runtime, kPatient);
+    client.request({.url = "http://stuck.test:1/"},
+                   [&](const base::Result<Response>& r) { first.set_value(r.error().code); });
+    {
+      std::unique_lock lock(g_stuck.mutex);
+      g_stuck.changed.wait(lock, [] { return g_stuck.lookups > 0; });
+    }
+    client.request({.url = "http://stuck.test:2/"},
+                   [&](const base::Result<Response>& r) { second.set_value(r.error().code); });
+    std::string here = url("/peer");
+    here.replace(here.find("127.0.0.1"), 9, "localhost");
+    for (int i = 0; i < 2; ++i) {
+      const auto response = client.call({.url = here});
+      EXPECT_EQ(response ? response->status : 0, 200);
+    }
+  }
+  EXPECT_EQ(first.get_future().get(), ErrorCode::kCancelled);
+  EXPECT_EQ(second.get_future().get(), ErrorCode::kCancelled);
+  {
+    const std::lock_guard lock(g_stuck.mutex);
+    EXPECT_EQ(g_stuck.lookups, 1);
+    g_stuck.is_answered = true;
+  }
+  g_stuck.changed.notify_all();
+}
+
+TEST_F(ClientTest, ANameThatIsNoneIsUnreachable) {
+  Client client(runtime, kPatient);
+  {
+    const std::lock_guard lock(g_stuck.mutex);
+    g_stuck.is_answered = true;
+  }
+  EXPECT_EQ(client.call({.url = "http://stuck.test/"}).error().code, ErrorCode::kUnreachable);
 }
 
 }  // namespace
