@@ -50,6 +50,7 @@ base::Result<Validator::Facts*> Validator::facts_of(Node schema) {
 
 base::Result<bool> Validator::check_all(Node schema, Facts& facts, Node value) {
   const json::object& keywords = schema->get_object();
+  if (value->is_null() && TRY(document_.flag(schema, "nullable"))) return true;
   if (!facts.types) facts.types = keywords.contains("type") ? TRY(allowed_types(document_, {schema})) : kAnyType;
   if ((*facts.types & type_of(*value)) == 0) return false;
   const json::value* only = keywords.if_contains("const");

@@ -35,7 +35,6 @@ constexpr auto kTypeOfKeyword = std::to_array<NamedType>({
     {"additionalProperties", kObject},
     {"exclusiveMaximum", kNumber},
     {"exclusiveMinimum", kNumber},
-    {"format", kString},
     {"items", kArray},
     {"maxItems", kArray},
     {"maxLength", kString},
@@ -115,6 +114,8 @@ base::Result<std::uint32_t> allowed_types(const Document& document, const Schema
     for (const auto& [keyword, type] : kTypeOfKeyword) {
       if (keywords.contains(keyword)) implied |= type;
     }
+    const auto format = TRY(document.string(schema, "format"));
+    if (format && format_pattern(*format)) implied |= kString;
   }
   return is_stated || implied == 0 ? types : implied;
 }
@@ -147,10 +148,7 @@ base::Result<StringConditions> string_conditions(const Document& document, const
     }
     if (const auto name = TRY(document.string(schema, "format"))) {
       const auto expression = format_pattern(*name);
-      if (!expression) {
-        return document.failure(schema, "format",
-                                fmt::format("this format is not supported; these are: {}", format_names()));
-      }
+      if (!expression) continue;  // an annotation
       out.patterns.push_back(TRY(read_pattern(document, schema, "format", *expression, limits)));
     }
   }

@@ -39,6 +39,7 @@ constexpr auto kKeywords = std::to_array<std::string_view>({
     "minProperties",
     "minimum",
     "multipleOf",
+    "nullable",
     "oneOf",
     "pattern",
     "patternProperties",
@@ -50,23 +51,12 @@ constexpr auto kKeywords = std::to_array<std::string_view>({
     "uniqueItems",
 });
 
-// They say nothing about which values are valid.
+// They say nothing about which values are valid. OpenAPI's are among them: discriminator, example, externalDocs, xml.
 constexpr auto kAnnotations = std::to_array<std::string_view>({
-    "$comment",
-    "$defs",
-    "$id",
-    "$schema",
-    "contentEncoding",
-    "contentMediaType",
-    "contentSchema",
-    "default",
-    "definitions",
-    "deprecated",
-    "description",
-    "examples",
-    "readOnly",
-    "title",
-    "writeOnly",
+    "$comment",         "$defs",         "$id",       "$schema",     "contentEncoding",
+    "contentMediaType", "contentSchema", "default",   "definitions", "deprecated",
+    "description",      "discriminator", "example",   "examples",    "externalDocs",
+    "readOnly",         "title",         "writeOnly", "xml",
 });
 
 std::string escaped(std::string_view step) {
@@ -208,6 +198,13 @@ base::Result<std::optional<Decimal>> Document::number(Node schema, std::string_v
     return failure(schema, keyword, "it must be a number");
   }
   return to_decimal(*value);
+}
+
+base::Result<bool> Document::flag(Node schema, std::string_view keyword) const {
+  const json::value* value = schema->get_object().if_contains(keyword);
+  if (!value) return false;
+  if (!value->is_bool()) return failure(schema, keyword, "it must be true or false");
+  return value->get_bool();
 }
 
 base::Result<std::optional<std::string_view>> Document::string(Node schema, std::string_view keyword) const {

@@ -29,8 +29,9 @@ class Document {
   // Names the keyword and the pointer of the schema it is in.
   tl::unexpected<base::Error> failure(Node schema, std::string_view keyword, std::string_view what) const;
 
-  // Readers of one keyword of an object schema; nothing when it is absent.
+  // Readers of one keyword of an object schema; nothing, or false, when it is absent.
   base::Result<std::optional<std::uint32_t>> count(Node schema, std::string_view keyword) const;
+  base::Result<bool> flag(Node schema, std::string_view keyword) const;
   base::Result<std::optional<Decimal>> number(Node schema, std::string_view keyword) const;
   base::Result<std::optional<std::string_view>> string(Node schema, std::string_view keyword) const;
   base::Result<const boost::json::object*> object(Node schema, std::string_view keyword) const;

@@ -1,7 +1,5 @@
 #include "grammar/json_schema/formats.h"
 
-#include <fmt/core.h>
-
 #include <algorithm>
 #include <array>
 
@@ -43,12 +41,6 @@ std::optional<std::string> format_pattern(std::string_view name) {
       std::find_if(kFormats.begin(), kFormats.end(), [&](const Format& format) { return format.name == name; });
   if (it == kFormats.end()) return std::nullopt;
   return std::string(it->pattern);
-}
-
-std::string format_names() {
-  std::string out;
-  for (const Format& format : kFormats) out += fmt::format("{}{}", out.empty() ? "" : ", ", format.name);
-  return out;
 }
 
 }  // namespace llorch::grammar::json_schema

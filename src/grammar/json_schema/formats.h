@@ -7,6 +7,5 @@ namespace llorch::grammar::json_schema {
 
 // An anchored regular expression whose every match is valid in the format; nothing for an unknown format.
 std::optional<std::string> format_pattern(std::string_view name);
-std::string format_names();
 
 }  // namespace llorch::grammar::json_schema

@@ -135,6 +135,53 @@ TEST(JsonSchema, Combinations) {
   });
 }
 
+TEST(JsonSchema, NullableAddsNull) {
+  check({
+      {R"({"type": "string", "maxLength": 1, "nullable": true})", {"null", "\"a\""}, {"\"ab\"", "1"}},
+      {R"({"type": "string", "nullable": false})", {"\"a\""}, {"null"}},
+      {R"({"type": ["integer", "boolean"], "nullable": true})", {"null", "1", "true"}, {"\"a\""}},
+      {R"({"type": ["integer", "null"], "nullable": true})", {"null", "1"}, {"\"a\""}},
+      {R"({"nullable": true, "minLength": 1})", {"null", "\"a\""}, {"\"\"", "1"}},
+      {R"({"nullable": true})", {"null", "1", "{}"}, {"x"}},
+      {R"({"type": "string", "enum": ["a", "b"], "nullable": true})", {"null", "\"a\""}, {"\"c\""}},
+      {R"({"enum": ["a", null], "nullable": true})", {"null", "\"a\""}, {"\"c\""}},
+      {R"({"const": 3, "nullable": true})", {"null", "3"}, {"4"}},
+      {R"({"properties": {"a": {"type": "integer", "nullable": true}}, "required": ["a"], "nullable": true})",
+       {"null", R"({"a": 1})", R"({"a": null})"},
+       {"{}", R"({"a": "x"})"}},
+      {R"({"allOf": [{"type": "string", "nullable": true}, {"type": "string"}]})", {"\"a\""}, {"null"}},
+      {R"({"allOf": [{"type": "string", "nullable": true}, {"maxLength": 1, "nullable": true}]})",
+       {"null", "\"a\""},
+       {"\"ab\""}},
+      {R"({"nullable": true, "allOf": [{"$ref": "#/$defs/n"}], "$defs": {"n": {"type": "integer"}}})",
+       {"null", "1"},
+       {"\"a\""}},
+      {R"({"anyOf": [{"type": "integer", "nullable": true}, {"type": "boolean"}]})", {"null", "1", "true"}, {"\"a\""}},
+      {R"({"$ref": "#/$defs/n", "$defs": {"n": {"properties": {"next": {"$ref": "#/$defs/n"}}, "nullable": true}}})",
+       {"null", R"({"next": {"next": null}})"},
+       {R"({"next": 1})"}},
+      {R"({"enum": [null, 1, "a"], "allOf": [{"type": "integer", "nullable": true}]})", {"null", "1"}, {"\"a\""}},
+      {R"({"type": "string", "enum": ["a", null]})", {"\"a\""}, {"null"}},
+      {R"({"propertyNames": {"nullable": true, "maxLength": 1}, "additionalProperties": true})",
+       {R"({"a": 1})"},
+       {R"({"ab": 1})"}},
+  });
+}
+
+TEST(JsonSchema, AnnotationsOfOpenApiSayNothing) {
+  check({
+      {R"({"type": "integer", "example": "x", "xml": {"name": "n"}, "externalDocs": {"url": "u"}})", {"1"}, {"\"x\""}},
+      {R"({"oneOf": [{"properties": {"kind": {"const": "a"}}}, {"properties": {"kind": {"const": "b"}}}],
+           "discriminator": {"propertyName": "kind", "mapping": {"a": "#/$defs/a"}}})",
+       {R"({"kind": "a"})", R"({"kind": "b"})"},
+       {R"({"kind": "c"})"}},
+      {R"({"type": "string", "format": "binary", "maxLength": 1})", {"\"a\""}, {"\"ab\"", "1"}},
+      {R"({"format": "int64"})", {"1", "\"a\"", "null"}, {"x"}},
+      {R"({"format": "date"})", {"\"2024-02-28\""}, {"\"a\"", "1"}},
+      {R"({"enum": ["a", 1], "format": "color"})", {"\"a\"", "1"}, {"\"b\""}},
+  });
+}
+
 TEST(JsonSchema, Refusals) {
   const std::vector<std::array<std::string, 3>> cases{
       {"{", "", "no JSON"},
@@ -148,7 +195,10 @@ TEST(JsonSchema, Refusals) {
       {R"({"type": "integer", "multipleOf": 0.1})", "/multipleOf", "whole numbers"},
       {R"({"type": "integer", "multipleOf": 0})", "/multipleOf", "whole numbers"},
       {R"({"pattern": "("})", "/pattern", "not closed"},
-      {R"({"format": "color"})", "/format", "not supported"},
+      {R"({"type": "string", "format": 1})", "/format", "must be a string"},
+      {R"({"format": 1})", "/format", "must be a string"},
+      {R"({"nullable": "yes"})", "/nullable", "true or false"},
+      {R"({"nullable": true, "$ref": "#"})", "", "refers to itself"},
       {R"({"uniqueItems": true})", "/uniqueItems", "items differ"},
       {R"({"items": [true]})", "/items", "prefixItems"},
       {R"({"enum": 3})", "/enum", "must be an array"},

@@ -93,6 +93,15 @@ base::Result<> SchemaCompiler::expand(Node node, std::vector<Node>& ancestors, E
   if (ancestors.size() >= limits().depth_max) {
     return document_.failure(node, "", fmt::format("references are nested more than {} deep", limits().depth_max));
   }
+  if (into.seen.contains(node)) return {};
+  if (TRY(document_.flag(node, "nullable"))) {
+    into.choices.push_back({nullptr, node, ancestors});
+    return {};
+  }
+  return expand_keywords(node, ancestors, into);
+}
+
+base::Result<> SchemaCompiler::expand_keywords(Node node, std::vector<Node>& ancestors, Expansion& into) {
   if (!into.seen.insert(node).second) return {};
   into.schemas.push_back(node);
   ancestors.push_back(node);
@@ -106,7 +115,7 @@ base::Result<> SchemaCompiler::expand(Node node, std::vector<Node>& ancestors, E
   for (const std::string_view keyword : {"anyOf", "oneOf"}) {
     const json::array* branches = TRY(document_.array(node, keyword));
     if (!branches) continue;
-    into.choices.push_back({branches, ancestors});
+    into.choices.push_back({branches, nullptr, ancestors});
   }
   ancestors.pop_back();
   return {};
@@ -131,12 +140,25 @@ base::Result<> SchemaCompiler::choose(Expansion& expansion, std::vector<Schemas>
   Choice choice = std::move(expansion.choices.back());
   expansion.choices.pop_back();
   const std::size_t schemas_count = expansion.schemas.size(), choices_count = expansion.choices.size();
-  for (const json::value& branch : *choice.branches) {
-    std::vector<Node> ancestors = choice.ancestors;
-    TRY(expand(&branch, ancestors, expansion));
+  const auto choose_from_here = [&]() -> base::Result<> {
     TRY(choose(expansion, out, tried));
     expansion.shrink(schemas_count, choices_count);
     expansion.is_impossible = false;
+    return {};
+  };
+  if (choice.nullable != nullptr) {
+    static const json::value kOnlyNull(json::object{{"type", "null"}});
+    std::vector<Node> ancestors = choice.ancestors;
+    TRY(expand_keywords(choice.nullable, ancestors, expansion));
+    TRY(choose_from_here());
+    TRY(expand(&kOnlyNull, ancestors, expansion));
+    TRY(choose_from_here());
+  } else {
+    for (const json::value& branch : *choice.branches) {
+      std::vector<Node> ancestors = choice.ancestors;
+      TRY(expand(&branch, ancestors, expansion));
+      TRY(choose_from_here());
+    }
   }
   expansion.choices.push_back(std::move(choice));
   return {};

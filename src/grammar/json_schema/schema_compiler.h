@@ -31,7 +31,8 @@ class SchemaCompiler {
  private:
   // Expansion (schema_compiler.cpp).
   struct Choice {
-    const boost::json::array* branches;
+    const boost::json::array* branches;  // null: null, or what `nullable` says of itself without being null
+    Node nullable;
     std::vector<Node> ancestors;
   };
   struct Expansion {
@@ -45,6 +46,8 @@ class SchemaCompiler {
   base::Result<ir::RuleId> rule_of(const std::vector<Node>& all);
   base::Result<std::vector<Schemas>> alternatives(const std::vector<Node>& all);
   base::Result<> expand(Node node, std::vector<Node>& ancestors, Expansion& into);
+  // The keywords of an object schema, but for `nullable`.
+  base::Result<> expand_keywords(Node node, std::vector<Node>& ancestors, Expansion& into);
   // Leaves `expansion` as it is.
   base::Result<> choose(Expansion& expansion, std::vector<Schemas>& out, std::size_t& tried);
   base::Result<ir::ExprId> value(const std::vector<Node>& all);

@@ -136,6 +136,7 @@ class ArgumentRules {
     bj::object schema = tool_.parameters;
     if (schema.empty()) schema = {{"properties", bj::object()}, {"additionalProperties", false}};
     schema["type"] = "object";
+    schema.erase("nullable");  // a call has arguments
     return schema;
   }
 

@@ -214,6 +214,15 @@ TEST(RequiredCall, Refusals) {
   }
 }
 
+TEST(RequiredCall, ACallHasArgumentsWhereTheirSchemaIsNullable) {
+  const Tools tools = Tools::parse(R"([{"function": {"name": "f", "parameters": {
+    "type": "object", "nullable": true, "properties": {"p": {"type": "integer", "nullable": true}}}}}])")
+                          .value();
+  const std::string text = required_call(Format::kHermes, tools, {}).value();
+  EXPECT_EQ(text.find("nullable"), text.rfind("nullable")) << "the parameter's is left";
+  EXPECT_THAT(text, HasSubstr("nullable"));
+}
+
 // One tool whose schema has 64 KiB of definitions, and `count` parameters.
 Tools tools_with_definitions(int count, std::string_view parameter) {
   std::string properties;
