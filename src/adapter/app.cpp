@@ -274,7 +274,10 @@ base::Result<> serve(const Options& o, Upstream& up) {
                         ::kill(::getpid(), SIGTERM);
                       }});
   TRY(server.start());
-  TRY(self_test(client, {.url = net::http::base_url(net::http::local_host(o.bind), server.port()), .bearer = token},
+  TRY(self_test(client,
+                {.url = net::http::base_url(net::http::local_host(o.bind), server.port()),
+                 .bearer = token,
+                 .may_lack_prompts = o.engine == "openai"},
                 o.start_timeout_ms));
   const std::string uri = net::http::base_url(o.advertise.empty() ? o.bind : o.advertise, server.port());
   if (!o.callback_url.empty()) TRY(report_ready(client, o, health, uri));
@@ -335,7 +338,7 @@ base::Result<> start_and_serve(Options o) {
     variables.emplace_back(variable, bearer);
   }
   Upstream up{.engine = kind,
-              .target = {o.endpoint, o.model},
+              .target = {o.endpoint, o.model, o.field_names},
               .bearer = bearer,
               .client = upstream::HttpClient({.ca_file = o.ca_file, .proxy = o.proxy})};
   process::EngineProcess engine;

@@ -10,6 +10,15 @@
 #include "base/log.h"
 
 namespace llorch::adapter {
+namespace {
+
+std::pair<std::string, std::string> split(const std::string& text) {
+  const std::size_t end = text.find('=');
+  if (end == std::string::npos) return {text, {}};
+  return {text.substr(0, end), text.substr(end + 1)};
+}
+
+}  // namespace
 
 ParsedOptions parse_options(int argc, const char* const* argv) {
   ParsedOptions parsed;
@@ -28,6 +37,14 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
         return is_one ? std::string() : "must be a URL of http, https, grpc or grpcs";
       },
       "URL");
+  const auto renaming = CLI::Validator(
+      [](std::string& text) {
+        const auto [field, name] = split(text);
+        const bool is_one = (field == "max_tokens" || field == "seed") && base::is_valid_identifier(name, 64);
+        return is_one ? std::string() : "must be max_tokens=NAME or seed=NAME";
+      },
+      "FIELD=NAME");
+  std::vector<std::string> renamings;
   const auto kinds = engines::kinds();
   app.add_option("--worker-id", o.worker_id, "Unique in the pool")->check(identifier)->capture_default_str();
   app.add_option("--engine", o.engine, "Whose API the engine speaks")
@@ -35,6 +52,10 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
       ->check(CLI::IsMember(std::vector<std::string>(kinds.begin(), kinds.end())));
   app.add_option("--endpoint", o.endpoint, "Where the engine is")->required()->check(url);
   app.add_option("--model", o.model, "The engine's name for the model (default: the only one it serves)");
+  app.add_option("--field-name", renamings,
+                 "The server's own name of max_tokens or seed in chat completions; of openai")
+      ->check(renaming)
+      ->allow_extra_args(false);
   app.add_option("--api-key-file", o.api_key_file, "File with the key for the engine, mode 0600");
   app.add_option("--ca-file", o.ca_file, "Certificates to trust instead of the system's");
   app.add_option("--proxy", o.proxy, "URL of a proxy; those of the environment are not used");
@@ -73,6 +94,10 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
   try {
     app.parse(argc, argv);
     while (o.endpoint.ends_with('/')) o.endpoint.pop_back();
+    for (const std::string& text : renamings) o.field_names.insert(split(text));
+    if (!renamings.empty() && o.engine != "openai") {
+      throw CLI::ValidationError("--field-name", "an engine of kind " + o.engine + " has the names of its own API");
+    }
     if (engines::engine_of(o.engine, o.endpoint) == nullptr) {
       throw CLI::ValidationError("--endpoint", "an engine of kind " + o.engine + " does not speak gRPC");
     }

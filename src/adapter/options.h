@@ -1,6 +1,7 @@
 #pragma once
 // worker-adapterd's command line.
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,10 +12,11 @@ namespace llorch::adapter {
 
 struct Options {
   std::string worker_id = "adapter-standalone";
-  std::string engine;        // kind, see engines/engine.h
-  std::string endpoint;      // http(s)://host[:port][/path], or grpc(s)://host:port
-  std::string model;         // the engine's name for it; empty: its only one
-  std::string api_key_file;  // mode 0600; empty: none
+  std::string engine;                              // kind, see engines/engine.h
+  std::string endpoint;                            // http(s)://host[:port][/path], or grpc(s)://host:port
+  std::string model;                               // the engine's name for it; empty: its only one
+  std::map<std::string, std::string> field_names;  // see engines/engine.h
+  std::string api_key_file;                        // mode 0600; empty: none
   std::string ca_file, proxy;
   std::string installation;             // directory of a program that is in use while this process runs; empty: none
   std::string model_ref, model_digest;  // what is reported

@@ -10,6 +10,7 @@ namespace llorch::adapter {
 struct SelfTestServer {
   std::string url;  // of this adapter
   std::string bearer;
+  bool may_lack_prompts = false;  // its engine may take messages alone
 };
 // Blocks. Errors: SELF_TEST_FAILED, with what the engine made of it. REQUIRES: not on the io thread.
 base::Result<> self_test(net::Client& client, const SelfTestServer& server, std::int64_t timeout_ms);

@@ -226,12 +226,13 @@ struct EngineConfig {
   std::string engine;  // whose API it speaks: llamacpp, openai, tgi, triton, vllm
   std::string
       endpoint;  // http(s)://host[:port][/path] or grpc(s)://host:port; of a started one {port} stands for its port
-  std::string model;                // the engine's name for it; empty: the only one it serves
-  std::string api_key_file;         // mode 0600; empty: no key
-  std::string ca_file;              // empty: the system's certificates
-  std::string proxy;                // empty: none; the environment is not read
-  bool plain_http = false;          // prompts may go beyond this machine without TLS
-  std::int64_t context_tokens = 0;  // 0: what the engine says
+  std::string model;                               // the engine's name for it; empty: the only one it serves
+  std::map<std::string, std::string> field_names;  // of openai: its name of max_tokens or seed in chat completions
+  std::string api_key_file;                        // mode 0600; empty: no key
+  std::string ca_file;                             // empty: the system's certificates
+  std::string proxy;                               // empty: none; the environment is not read
+  bool plain_http = false;                         // prompts may go beyond this machine without TLS
+  std::int64_t context_tokens = 0;                 // 0: what the engine says
   std::int64_t slots = 1;
   std::int64_t silence_ms = 120'000;
   // Of an engine that pool-managerd starts.

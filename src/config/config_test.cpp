@@ -89,6 +89,20 @@ TEST_F(ConfigTest, TritonAloneSpeaksGrpc) {
   }
 }
 
+// A name that nobody reads would be a setting without effect.
+TEST_F(ConfigTest, FieldNamesAreOfOpenAiAlone) {
+  const auto with = [&](const std::string& engine, const std::string& names) {
+    return load("pool-managerd:\n  engines:\n    - {name: e, engine: " + engine +
+                ", endpoint: \"http://127.0.0.1:1\", field_names: {" + names + "}}\n");
+  };
+  const auto set = with("openai", "max_tokens: max_completion_tokens, seed: random_seed");
+  ASSERT_TRUE(set) << set.error().message;
+  EXPECT_EQ(set->pool_managerd.engines[0].field_names.at("seed"), "random_seed");
+  EXPECT_FALSE(with("vllm", "seed: random_seed"));
+  EXPECT_FALSE(with("openai", "model: m"));
+  EXPECT_FALSE(with("openai", "seed: \"a b\""));
+}
+
 // OC-CONFIG-6021: an engine is one of those that are known, and its version and source are pinned
 TEST_F(ConfigTest, EnginesAreWhole) {
   const auto with = [&](const std::string& entry) { return load("pool-managerd:\n  engines: [" + entry + "]\n"); };

@@ -120,6 +120,10 @@ struct Table<EngineConfig> {
                  "http(s)://host[:port][/path], or of triton grpc(s)://host:port. Of an engine that is started {port} "
                  "stands for its port."),
         optional("model", &S::model, "The engine's name for the model; empty: the only one it serves."),
+        optional("field_names", &S::field_names,
+                 "Of engine openai: the server's own name of max_tokens or seed in chat completions, as "
+                 "max_tokens: max_completion_tokens.",
+                 {0, 2}),
         optional("api_key_file", &S::api_key_file, "File with the key for it, mode 0600."),
         optional("ca_file", &S::ca_file, "Certificates to trust instead of the system's."),
         optional("proxy", &S::proxy, "URL of a proxy; those of the environment are not used."),
@@ -166,6 +170,16 @@ struct Table<EngineConfig> {
     }
     if (!e.device.empty() && !is_loopback_url(e.endpoint)) {
       return refuse("endpoint", "combination", "an engine that is started here is on http://127.0.0.1:{port}");
+    }
+    if (!e.field_names.empty() && e.engine != "openai") {
+      return refuse("field_names", "combination", "an engine of this kind has the names of its own API");
+    }
+    for (const auto& [field, name] : e.field_names) {
+      if (field != "max_tokens" && field != "seed")
+        return refuse("field_names", "enum", "of max_tokens and seed alone");
+      if (!base::is_valid_identifier(name, 64)) {
+        return refuse("field_names", "charset", "a name is 1 to 64 of A-Z, a-z, 0-9, _ and -");
+      }
     }
     if (const auto broken = broken_rule(e)) return refuse(broken->field, broken->reason, broken->why);
     return {};

@@ -44,8 +44,9 @@ class FakeEngine:
     """Runs until close(). `script` holds the faults of the next answers, in order; None is an answer without one."""
 
     def __init__(self, kind, key=None, model="tale", version="1.2.3", eos_after=None, port=0, certificate=None,
-                 host="127.0.0.1"):
+                 host="127.0.0.1", chat_names=None):
         self.kind = kind
+        self.chat_names = chat_names  # of max_tokens and seed, where it takes conversations alone and has names of its own
         self.key = key
         self.model = model
         self.version = version
@@ -198,6 +199,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def _openai_job(self, r, path):
         chat = path.endswith("chat/completions")
+        if self.engine.chat_names is not None:
+            if not chat:
+                raise Refused(404, {"error": {"message": "not found", "type": "not_found"}})
+            if set(self.engine.chat_names) & set(r):
+                raise Refused(400, {"error": {"message": "unsupported", "type": "invalid_request_error", "code": "unsupported_parameter"}})
+            r = {**r, **{field: r[name] for field, name in self.engine.chat_names.items()}}
         _check(r, {"messages": list} if chat else {"prompt": str}, 400)
         if self.engine.kind in ("openai", "vllm"):
             _check(r, {"model": str}, 400)

@@ -342,6 +342,16 @@ def test_a_key_that_others_can_read_is_refused(tmp_path):
         adapter.__exit__()
 
 
+def test_a_server_may_take_conversations_alone_and_have_names_of_its_own():
+    names = {"max_tokens": "max_completion_tokens", "seed": "random_seed"}
+    with FakeEngine("openai", chat_names=names) as engine:
+        flags = [word for field, name in names.items() for word in ("--field-name", f"{field}={name}")]
+        with Adapter(engine, more=flags) as adapter:
+            events = adapter.run(messages=[{"role": "user", "content": PROMPT}])
+            assert one_end(events).name == "end" and len([e for e in events if e.name == "token"]) == 12
+            assert adapter.run()[-1].data["code"] == "MODEL_NOT_FOUND"
+
+
 def test_an_engine_with_another_model_is_refused():
     with FakeEngine("vllm", model="other") as engine:
         adapter = Adapter(engine, more=["--model", "tale"])

@@ -21,6 +21,7 @@ namespace llorch::adapter::engines {
 struct Target {
   std::string base_url;  // http://host:port[/path], or grpc://host:port; without a slash at its end
   std::string model;     // the engine's name for it; empty: the only one it serves
+  std::map<std::string, std::string> field_names{};  // of openai's chat completions: its name of max_tokens or seed
 };
 
 // What an engine tells about itself. Empty and 0: it does not say.

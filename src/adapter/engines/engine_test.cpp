@@ -171,6 +171,15 @@ TEST(OpenAi, AsksForStreamsWithUsage) {
             "https://api.example/openai/v2/completions");
 }
 
+TEST(OpenAi, HasTheFieldNamesOfItsServer) {
+  const Target target{"http://h", "m", {{"max_tokens", "max_completion_tokens"}, {"seed", "random_seed"}}};
+  const bj::object chat = body_of(*engine_of("openai")->submit(chat_job(), target, {})).as_object();
+  EXPECT_EQ(chat.at("max_completion_tokens"), 7);
+  EXPECT_TRUE(chat.contains("random_seed"));
+  EXPECT_FALSE(chat.contains("max_tokens") || chat.contains("seed"));
+  EXPECT_EQ(body_of(*engine_of("openai")->submit(prompt_job(), target, {})).at("max_tokens"), 7) << "another API";
+}
+
 TEST(OpenAi, ReadsDeltasUsageAndTheEnd) {
   const Engine& engine = *engine_of("openai");
   EXPECT_EQ(engine.read(R"({"choices":[{"delta":{"role":"assistant","content":""}}]})")->text, std::nullopt);

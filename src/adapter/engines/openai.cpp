@@ -51,6 +51,16 @@ bool is_named(const bj::value& model, std::string_view name) {
   return std::ranges::any_of(aliases->get_array(), [&](const bj::value& alias) { return text_of(&alias) == name; });
 }
 
+void rename_fields(const Target& target, bj::object& body) {
+  for (const auto& [field, name] : target.field_names) {
+    const bj::value* sent = body.if_contains(field);
+    if (sent == nullptr) continue;
+    bj::value value = *sent;
+    body.erase(field);
+    body[name] = std::move(value);
+  }
+}
+
 }  // namespace
 
 std::string v1_url(const Target& target, std::string_view path) {
@@ -144,7 +154,9 @@ base::Result<Submission> OpenAi::submit(const wire::ExecuteRequest& request, con
   }
   bj::object body = chat_body(request, model);
   add_response_format(request.sampling, body);
-  return Submission{v1_url(target, request.messages ? "/chat/completions" : "/completions"), bj::serialize(body)};
+  if (!request.messages) return Submission{v1_url(target, "/completions"), bj::serialize(body)};
+  rename_fields(target, body);
+  return Submission{v1_url(target, "/chat/completions"), bj::serialize(body)};
 }
 
 namespace {

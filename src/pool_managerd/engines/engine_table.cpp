@@ -154,6 +154,7 @@ std::vector<std::string> EngineTable::arguments(const std::string& model_ref) co
     if (!value.empty()) out.insert(out.end(), {std::string(name), value});
   };
   add("--model", engine.model);
+  for (const auto& [field, name] : engine.field_names) add("--field-name", fmt::format("{}={}", field, name));
   add("--api-key-file", engine.api_key_file);
   add("--ca-file", engine.ca_file);
   add("--proxy", engine.proxy);

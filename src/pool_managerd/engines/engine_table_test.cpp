@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <iterator>
 
 #include "adapter/setup/installation.h"
 #include "base/file.h"
@@ -68,6 +70,18 @@ TEST(EngineTable, VllmIsToldToLogNoPrompts) {
   EXPECT_EQ(table.environment("engine:loud"), (Variables{{"VLLM_LOGGING_LEVEL", "INFO"}}));
   EXPECT_EQ(table.environment("engine:elsewhere"), Variables());
   EXPECT_EQ(table.environment("engine:other"), Variables());
+}
+
+TEST(EngineTable, TellsTheAdapterTheServersFieldNames) {
+  config::EngineConfig engine;
+  engine.name = "hosted";
+  engine.engine = "openai";
+  engine.endpoint = "https://api.example/v1";
+  engine.field_names = {{"max_tokens", "max_completion_tokens"}};
+  const auto arguments = EngineTable({engine}, {}).arguments("engine:hosted");
+  const auto flag = std::ranges::find(arguments, "--field-name");
+  ASSERT_NE(flag, arguments.end());
+  EXPECT_EQ(*std::next(flag), "max_tokens=max_completion_tokens");
 }
 
 }  // namespace
