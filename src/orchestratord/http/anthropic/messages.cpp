@@ -173,7 +173,7 @@ base::Result<> add_result(const json::object& block, const std::string& path, Tu
   }
   const json::value* content = block.if_contains("content");
   json::value settled = json::string();
-  if (content != nullptr) settled = TRY(settled_content(*content, path + ".content", true));
+  if (content != nullptr && !content->is_null()) settled = TRY(settled_content(*content, path + ".content", true));
   messages.push_back({{"role", "tool"}, {"tool_call_id", block.at("tool_use_id")}, {"content", std::move(settled)}});
   return {};
 }

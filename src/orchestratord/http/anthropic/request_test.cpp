@@ -144,7 +144,7 @@ TEST(AnthropicRequest, CallsThoughtsAndResultsAreToldAsTemplatesWantThem) {
       {"type":"thinking","thinking":"hm","signature":""},{"type":"redacted_thinking","data":"x"},
       {"type":"text","text":"Wait."},{"type":"tool_use","id":"toolu_1","name":"add","input":{"a":1}}]},
       {"role":"user","content":[{"type":"tool_result","tool_use_id":"toolu_1","content":[{"type":"text","text":"2"}]},
-      {"type":"tool_result","tool_use_id":"toolu_2","is_error":true},{"type":"text","text":"and?"}]}])"),
+      {"type":"tool_result","tool_use_id":"toolu_2","content":null,"is_error":true},{"type":"text","text":"and?"}]}])"),
             R"([{"role":"user","content":"add"},)"
             R"({"role":"assistant","content":"Wait.","reasoning_content":"hm","tool_calls":[{"id":"toolu_1",)"
             R"("type":"function","function":{"name":"add","arguments":"{\"a\":1}"}}]},)"

@@ -33,7 +33,7 @@ wire::SamplingRequest sampling_of(const wire::OllamaOptions& options) {
   const bool greedy = options.temperature.value_or(kTemperature) == 0;
   const std::int64_t mirostat = value_or(options.mirostat, 0);
   if (!greedy && mirostat == 0) {
-    out.top_k = value_or(options.top_k, kTopK);
+    out.top_k = std::max<std::int64_t>(value_or(options.top_k, kTopK), 0);
     out.top_p = options.top_p.value_or(kTopP);
     out.min_p = options.min_p.value_or(defaults.min_p);
     out.typical_p = options.typical_p.value_or(defaults.typical_p);

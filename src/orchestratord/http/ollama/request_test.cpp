@@ -113,6 +113,8 @@ TEST(OllamaChat, TheHardestThinkingIsTheHighestEffortOfTemplates) {
             R"({"enable_thinking":true,"reasoning_effort":"high"})");
 }
 
+TEST(OllamaChat, ATopKBelow0IsOff) { EXPECT_EQ(chat(R"("options":{"top_k":-1})").submission.sampling.top_k, 0); }
+
 // A client puts frequency_penalty of the OpenAI API there, whose 0 is off.
 TEST(OllamaChat, RepeatPenaltiesOf0AndBelowAreOff) {
   for (const char* value : {"0", "-0.5", "-2"}) {
