@@ -18,8 +18,8 @@ struct DownloadOptions {
 using OnBytes = std::function<void(std::int64_t done, std::int64_t total)>;
 
 // The complete file, still under its partial name. Whatever ends it early leaves what has come for the next attempt, and none of the
-// room that was taken for the rest. Errors: those of Web and PartFile; UNTRUSTED_ARTIFACT (another checksum or size; nothing is left then); CONFLICT (the file changed
-// while it was fetched); CANCELLED.
+// room that was taken for the rest. Errors: those of Web and PartFile; UNTRUSTED_ARTIFACT (another checksum or size; nothing is left
+// then); CONFLICT (the file changed while it was fetched); CANCELLED.
 base::Result<PartFile> download(web::Web& web, const DownloadOptions& options, const StopFlag& stop,
                                 const OnBytes& on_bytes);
 

@@ -27,7 +27,8 @@ class PartFile {
     std::int64_t size_bytes = 0;
   };
   // Goes on with the files at `stem` if they are of `identity`, else begins anew, with room for all of it on disk. Never writes to a
-  // data file that has a second name: a model may be published with it. Errors: INSUFFICIENT_DISK, with details.required_bytes and details.available_bytes; CONFLICT (another process has it open); IO_ERROR.
+  // data file that has a second name: a model may be published with it. Errors: INSUFFICIENT_DISK, with details.required_bytes and
+  // details.available_bytes; CONFLICT (another process has it open); IO_ERROR.
   static base::Result<PartFile> open(std::filesystem::path stem, const Identity& identity);
   PartFile(PartFile&& other) noexcept;
   PartFile& operator=(PartFile&&) = delete;
