@@ -41,7 +41,7 @@ using base::LogLevel;
 
 constexpr std::int64_t kProbeTimeoutMs = 5'000;
 constexpr std::int64_t kStartPollMs = 200;
-constexpr std::size_t kRequestBytesMax = 16 << 20;
+constexpr std::size_t kRequestBytesMax = 64 << 20;
 constexpr std::size_t kHealthBytesMax = 64 << 10;
 
 std::string environment(const char* name) {

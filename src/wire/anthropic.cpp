@@ -5,6 +5,7 @@
 #include "wire/field.h"
 #include "wire/gateway_fields.h"
 #include "wire/json_text_fields.h"
+#include "wire/request_limits.h"
 #include "wire/sampling_fields.h"
 
 namespace llorch::wire {
@@ -84,7 +85,8 @@ struct Table<AnthropicPrompt> {
   static Fields fields() {
     return {
         required("model", &S::model, "As in /v2/tasks: an alias, file:/absolute/path or hf:org/repo.", {1, 512}),
-        required("messages", &S::messages, "Conversation to continue, for the model's chat template.", {0, 4 << 20}),
+        required("messages", &S::messages, "Conversation to continue, for the model's chat template.",
+                 {0, kRequestBytesMax}),
         optional("system", &S::system, "A text, or blocks of text, before all messages.", {0, 4 << 20}),
         optional("tools", &S::tools, "Functions the model may call.", {0, 4 << 20}),
         optional("tool_choice", &S::tool_choice, "Whether the model may, must or must not call one, and which."),

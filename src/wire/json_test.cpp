@@ -364,6 +364,16 @@ TEST(Embedding, AWorkerGetsEveryTokenOfEveryInput) {
   EXPECT_NE(parameters_sha256(whole), parameters_sha256(cut));
 }
 
+TEST(Submission, MostOfARequestMayBeOneField) {
+  const std::string text(5 << 20, 'a');
+  for (const std::string& field :
+       {R"("prompt":")" + text + "\"", R"("messages":[{"role":"user","content":")" + text + "\"}]",
+        R"("workload":"embedding","input":")" + text + "\""}) {
+    const auto request = decode<SubmitRequest>(R"({"model":"m",)" + field + "}", UnknownKeys::kRefuse);
+    EXPECT_TRUE(request) << field.substr(0, 40) << request.error().message;
+  }
+}
+
 TEST(Embedding, ASubmissionHasInputAndNothingThatDraws) {
   const auto reason = [](std::string_view rest) {
     const auto request = decode<SubmitRequest>(R"({"model":"m",)" + std::string(rest) + "}", UnknownKeys::kRefuse);

@@ -4,6 +4,7 @@
 #include "wire/field.h"
 #include "wire/gateway_fields.h"
 #include "wire/json_text_fields.h"
+#include "wire/request_limits.h"
 #include "wire/sampling_fields.h"
 
 namespace llorch::wire {
@@ -178,9 +179,9 @@ template <>
 struct Table<OllamaChatRequest> {
   using S = OllamaChatRequest;
   static Fields own() {
-    return {
-        optional("messages", &S::messages, "Conversation to continue. None: the model is looked for.", {0, 4 << 20}),
-        optional("tools", &S::tools, "Functions the model may call.", {0, 4 << 20})};
+    return {optional("messages", &S::messages, "Conversation to continue. None: the model is looked for.",
+                     {0, kRequestBytesMax}),
+            optional("tools", &S::tools, "Functions the model may call.", {0, 4 << 20})};
   }
   static Fields fields() { return joined({fields_of(&S::common, Table<OllamaRequest>::fields()), own()}); }
 };
@@ -189,7 +190,7 @@ struct Table<OllamaGenerateRequest> {
   using S = OllamaGenerateRequest;
   static Fields own() {
     return {optional("prompt", &S::prompt, "What a user says, or a text to continue. None: the model is looked for.",
-                     {0, 4 << 20}),
+                     {0, kRequestBytesMax}),
             optional("system", &S::system, "A system message before it.", {0, 4 << 20}),
             optional("raw", &S::raw, "The prompt as it stands, without the chat template."),
             optional("images", &S::images, "Images of the prompt: files as base64.", {0, 64}),
@@ -206,7 +207,8 @@ struct Table<OllamaEmbedRequest> {
   using S = OllamaEmbedRequest;
   static Fields fields() {
     return {required("model", &S::model, "As in a chat.", {1, 512}),
-            optional("input", &S::input, "A text, or a list of texts. None: the model is looked for.", {1, 4 << 20}),
+            optional("input", &S::input, "A text, or a list of texts. None: the model is looked for.",
+                     {1, kRequestBytesMax}),
             optional("truncate", &S::truncate,
                      "True: an input longer than the context is cut; false: it is refused. Omitted: true."),
             optional("dimensions", &S::dimensions, "Of each vector, from the first on. Omitted: the model's.",
@@ -218,7 +220,7 @@ struct Table<OllamaEmbeddingsRequest> {
   using S = OllamaEmbeddingsRequest;
   static Fields fields() {
     return {required("model", &S::model, "As in a chat.", {1, 512}),
-            optional("prompt", &S::prompt, "A text. None: the model is looked for.", {0, 4 << 20})};
+            optional("prompt", &S::prompt, "A text. None: the model is looked for.", {0, kRequestBytesMax})};
   }
 };
 template <>

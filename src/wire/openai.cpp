@@ -7,6 +7,7 @@
 #include "wire/field.h"
 #include "wire/gateway_fields.h"
 #include "wire/json_text_fields.h"
+#include "wire/request_limits.h"
 #include "wire/sampling_fields.h"
 
 namespace llorch::wire {
@@ -224,7 +225,8 @@ struct Table<ChatCompletionRequest> {
   static constexpr std::string_view kUnsupported = "Refused.";
   static Fields own() {
     return {
-        required("messages", &S::messages, "Conversation to continue, for the model's chat template.", {0, 4 << 20}),
+        required("messages", &S::messages, "Conversation to continue, for the model's chat template.",
+                 {0, kRequestBytesMax}),
         optional("max_completion_tokens", &S::max_completion_tokens,
                  "Tokens to generate at most. Omitted: what the context has room for.", {1, 1'000'000}),
         optional("max_tokens", &S::max_tokens, "Older spelling of max_completion_tokens.", {1, 1'000'000}),
@@ -331,7 +333,8 @@ struct Table<ResponsesRequest> {
   static constexpr std::string_view kUnsupported = "Refused.";
   static Fields own() {
     return {
-        required("input", &S::input, "What to answer: a text, or messages, calls and their results.", {0, 4 << 20}),
+        required("input", &S::input, "What to answer: a text, or messages, calls and their results.",
+                 {0, kRequestBytesMax}),
         optional("instructions", &S::instructions, "A system message before the input.", {0, 4 << 20}),
         optional("max_output_tokens", &S::max_output_tokens,
                  "Tokens to generate at most. Omitted: what the context has room for.", {1, 1'000'000}),
@@ -381,7 +384,8 @@ struct Table<EmbeddingsRequest> {
   using S = EmbeddingsRequest;
   static Fields fields() {
     return {required("model", &S::model, "Model reference, as of POST /v2/tasks.", {1, 512}),
-            required("input", &S::input, "A text, a list of token ids, or a list of several of either.", {1, 4 << 20}),
+            required("input", &S::input, "A text, a list of token ids, or a list of several of either.",
+                     {1, kRequestBytesMax}),
             optional("encoding_format", &S::encoding_format,
                      "float: numbers; base64: their f32, little-endian. Omitted: float."),
             optional("dimensions", &S::dimensions, "Of each vector, from the first on. Omitted: the model's.",
@@ -439,7 +443,7 @@ template <>
 struct Table<CreateConversationRequest> {
   using S = CreateConversationRequest;
   static Fields fields() {
-    return {optional("items", &S::items, "Up to 20, as input of POST /v1/responses takes them.", {0, 4 << 20}),
+    return {optional("items", &S::items, "Up to 20, as input of POST /v1/responses takes them.", {0, kRequestBytesMax}),
             optional("metadata", &S::metadata, "For the client's own use.")};
   }
 };
@@ -453,7 +457,7 @@ template <>
 struct Table<CreateItemsRequest> {
   static Fields fields() {
     return {required("items", &CreateItemsRequest::items, "Up to 20, as input of POST /v1/responses takes them.",
-                     {0, 4 << 20})};
+                     {0, kRequestBytesMax})};
   }
 };
 
@@ -461,7 +465,7 @@ template <>
 struct Table<TextCompletionRequest> {
   using S = TextCompletionRequest;
   static Fields own() {
-    return {required("prompt", &S::prompt, "Text to continue or its token ids, or several.", {0, 4 << 20}),
+    return {required("prompt", &S::prompt, "Text to continue or its token ids, or several.", {0, kRequestBytesMax}),
             optional("max_tokens", &S::max_tokens, "Tokens to generate at most. Omitted: 16.", {1, 1'000'000}),
             optional("logprobs", &S::logprobs,
                      "Every token comes with its log-probability and this many likelier ones.", {0, 5}),

@@ -8,6 +8,7 @@
 #include "wire/embedding_fields.h"
 #include "wire/field.h"
 #include "wire/json_text_fields.h"
+#include "wire/request_limits.h"
 #include "wire/sampling_fields.h"
 
 namespace llorch::wire {
@@ -136,7 +137,8 @@ struct Table<SubmitRequest> {
                  "`input` answers "
                  "`query`. Omitted: completion."),
         optional("prompt", &S::prompt,
-                 "Text to continue, or its token ids; this or `messages`. Empty only with `suffix`.", {0, 4 << 20}),
+                 "Text to continue, or its token ids; this or `messages`. Empty only with `suffix`.",
+                 {0, kRequestBytesMax}),
         optional(
             "parse_special", &S::parse_special,
             "With a text as `prompt`, and without `suffix`: control tokens that it spells are tokens. Omitted: false, "
@@ -148,7 +150,8 @@ struct Table<SubmitRequest> {
             {0, 4 << 20}),
         optional("extra_files", &S::extra_files, "With `suffix`: other texts the model may look at, the nearest last.",
                  {0, kExtraFilesMax}),
-        optional("messages", &S::messages, "Conversation to continue, for the model's chat template.", {0, 4 << 20}),
+        optional("messages", &S::messages, "Conversation to continue, for the model's chat template.",
+                 {0, kRequestBytesMax}),
         optional("tools", &S::tools, "Functions the model may call, for the chat template.", {0, 4 << 20}),
         optional("documents", &S::documents, "Texts the model may quote, for the chat template.", {0, 4 << 20}),
         optional("chat_template_kwargs", &S::chat_template_kwargs, "More variables for the chat template.",
@@ -156,7 +159,8 @@ struct Table<SubmitRequest> {
         optional("add_generation_prompt", &S::add_generation_prompt,
                  "Whether the chat template ends with the start of an answer. Omitted: true."),
         optional("input", &S::input,
-                 "Text or token ids, or a list of several: each becomes a vector, or each text a score.", {1, 4 << 20}),
+                 "Text or token ids, or a list of several: each becomes a vector, or each text a score.",
+                 {1, kRequestBytesMax}),
         optional("query", &S::query, "Of workload rerank: what the texts of `input` are judged by.", {1, 4 << 20}),
         optional("dimensions", &S::dimensions, "Of each vector, from the first on. Omitted: the model's.",
                  {1, 1 << 20}),

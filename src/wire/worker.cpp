@@ -6,6 +6,7 @@
 #include "base/sha256.h"
 #include "wire/field.h"
 #include "wire/json_text_fields.h"
+#include "wire/request_limits.h"
 #include "wire/sampling_fields.h"
 #include "wire/task.h"
 
@@ -34,20 +35,21 @@ template <>
 struct Table<ExecuteRequest> {
   using S = ExecuteRequest;
   static Fields own() {
-    return {
-        required("job_id", &S::job_id, "", {1, 256}),
-        optional("execution_id", &S::execution_id, "Of this run of the job; /cancel names it.", {1, 256}),
-        optional("prompt", &S::prompt, "Text; of a model that takes text, or for a worker used alone.", {1, 4 << 20}),
-        optional("prompt_tokens", &S::prompt_tokens, "Token ids, special tokens included.", {1, 4 << 20}),
-        optional("messages", &S::messages, "A conversation; of a model that has templates of its own.", {2, 4 << 20}),
-        optional("prompt_sha256", &S::prompt_sha256, "Of the text behind prompt_tokens, or of messages.", {64, 64}),
-        optional("images", &S::images, "In the order of their tokens among prompt_tokens.", {0, 64}),
-        optional("embedding", &S::embedding, "Vectors or scores of inputs are wanted, not a continuation."),
-        optional("max_tokens", &S::max_tokens, "", {1, 1'000'000}),
-        optional("temperature", &S::temperature, "0 is greedy.", {0, 2}),
-        optional("stop", &S::stop, "", {0, kStopTextsMax}),
-        optional("seed", &S::seed),
-        optional("timeout_ms", &S::timeout_ms, "", {1, 86'400'000})};
+    return {required("job_id", &S::job_id, "", {1, 256}),
+            optional("execution_id", &S::execution_id, "Of this run of the job; /cancel names it.", {1, 256}),
+            optional("prompt", &S::prompt, "Text; of a model that takes text, or for a worker used alone.",
+                     {1, kRequestBytesMax}),
+            optional("prompt_tokens", &S::prompt_tokens, "Token ids, special tokens included.", {1, kPromptTokensMax}),
+            optional("messages", &S::messages, "A conversation; of a model that has templates of its own.",
+                     {2, kRequestBytesMax}),
+            optional("prompt_sha256", &S::prompt_sha256, "Of the text behind prompt_tokens, or of messages.", {64, 64}),
+            optional("images", &S::images, "In the order of their tokens among prompt_tokens.", {0, 64}),
+            optional("embedding", &S::embedding, "Vectors or scores of inputs are wanted, not a continuation."),
+            optional("max_tokens", &S::max_tokens, "", {1, 1'000'000}),
+            optional("temperature", &S::temperature, "0 is greedy.", {0, 2}),
+            optional("stop", &S::stop, "", {0, kStopTextsMax}),
+            optional("seed", &S::seed),
+            optional("timeout_ms", &S::timeout_ms, "", {1, 86'400'000})};
   }
   static Fields fields() { return joined({own(), fields_of(&S::sampling, Table<SamplingRequest>::fields())}); }
 

@@ -5,7 +5,9 @@ import json
 import os
 import shutil
 import signal
+import struct
 import subprocess
+import zlib
 from pathlib import Path
 
 import pytest
@@ -30,7 +32,8 @@ def running_stack(tmp_path_factory):
     write_vision_model(directory)
     blind = Path(shutil.copy(MODEL, directory.parent / "text.gguf"))
     settings = {"models.aliases.eyes": f"file:{directory}", "models.aliases.text": f"file:{blind}",
-                "models.allowed_roots": str(directory.parent), "orchestratord.worker_image_tokens_max": str(TOKENS_MAX)}
+                "models.allowed_roots": str(directory.parent), "orchestratord.worker_image_tokens_max": str(TOKENS_MAX),
+                "orchestratord.limits.request_bytes_max": str(32 << 20)}
     with Stack(settings) as stack:
         yield stack
 
@@ -97,6 +100,27 @@ def test_what_is_refused_before_the_202(stack):
     assert refusal(stack, messages=video) == "image_part"
     job, _ = run(stack, messages=asking(text="<|image_pad|>"))
     assert job["tokens_in"] == text_tokens(0, "<|image_pad|>"), "what a user writes is no place for an image"
+
+
+def test_an_image_may_be_as_large_as_a_request(stack):
+    """The fields of a message have no bound of their own below limits.request_bytes_max."""
+    image = png(40, 24, 1)
+    chunk = b"loNg" + bytes(5 << 20)
+    image = image[:33] + struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk)) + image[33:]
+    job, _ = run(stack, messages=asking(url_of(image)))
+    assert job["tokens_in"] == text_tokens(1) + 5 * 3
+    text, data = {"type": "text", "text": "what is this"}, base64.b64encode(image).decode()
+    asked = [
+        ("/v1/chat/completions", {"max_tokens": 4, "messages": asking(url_of(image))}),
+        ("/v1/responses", {"max_output_tokens": 4, "input": [
+            {"role": "user", "content": [{"type": "input_image", "image_url": url_of(image)}]}]}),
+        ("/v1/messages", {"max_tokens": 4, "messages": [{"role": "user", "content": [
+            {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}, text]}]}),
+        ("/api/chat", {"options": {"num_predict": 4}, "stream": False, "messages": [
+            {"role": "user", "content": "what is this", "images": [data]}]})]
+    for path, body in asked:
+        answer = stack.request("POST", path, {"model": "eyes", **body})
+        assert answer.status == 200, (path, answer.body[:300])
 
 
 def test_a_damaged_image_ends_its_job_and_no_other(stack):

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "base/sha256.h"
 #include "orchestratord/http/tasks/prompt.h"
+#include "wire/request_limits.h"
 
 namespace llorch::orchestratord::http::tasks {
 namespace {
@@ -135,6 +137,12 @@ base::Result<EmbeddingPrompt> embedding_prompt(const wire::SubmitRequest& reques
                                     number, count, request.query ? " with the query" : "", context_tokens))
               .with("tokens_in", count)
               .with("context_tokens", context_tokens));
+    }
+    if (std::cmp_greater(prompt.tokens.size() + tokens.size(), wire::kPromptTokensMax)) {
+      return base::fail(invalid_field("input", "length",
+                                      fmt::format("the inputs up to input {} have more than {} tokens together; send "
+                                                  "them in several requests",
+                                                  number, wire::kPromptTokensMax)));
     }
     prompt.tokens.insert(prompt.tokens.end(), tokens.begin(), tokens.end());
     prompt.order.input_tokens.push_back(count);

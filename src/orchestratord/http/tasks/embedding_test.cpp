@@ -5,6 +5,7 @@
 #include "base/sha256.h"
 #include "orchestratord/http/tasks/prompt.h"
 #include "text/test_vocabularies.h"
+#include "wire/request_limits.h"
 
 namespace llorch::orchestratord::http::tasks {
 namespace {
@@ -49,6 +50,18 @@ TEST(EmbeddingPrompt, HoldsInputsOneBehindTheOther) {
     hash.update(std::as_bytes(std::span(digest)));
   }
   EXPECT_EQ(prompt->sha256, base::to_hex(hash.digest()));
+}
+
+TEST(EmbeddingPrompt, HasAsManyTokensAsAJobMayHave) {
+  constexpr std::int64_t kInputs = 4;
+  const std::vector<std::int32_t> ids(wire::kPromptTokensMax / kInputs, 7);
+  std::vector<wire::TextOrTokens> inputs(kInputs, {.tokens = ids});
+  EXPECT_TRUE(embedding_prompt(request(inputs), model(), 0));
+  inputs.push_back({.tokens = {7}});
+  const auto refused = embedding_prompt(request(inputs), model(), 0);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(field_of(refused.error()), "input");
+  EXPECT_NE(refused.error().message.find("more than 4194304 tokens"), std::string::npos) << refused.error().message;
 }
 
 TEST(PromptIds, AreTheModelsOwnAndNoImages) {
