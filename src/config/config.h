@@ -119,7 +119,7 @@ struct TenantConfig {
 };
 struct LimitsConfig {
   std::int64_t max_tokens = 50000;
-  std::int64_t prompt_bytes_max = 400000;
+  std::int64_t prompt_bytes_max = 4 << 20;
   std::int64_t request_bytes_max = 4 << 20;
   std::int64_t request_bytes_in_flight_max = 256 << 20;
   std::int64_t workers_per_gpu = 1;

@@ -1,6 +1,7 @@
 #pragma once
 // The names, ranges and texts of the keys under `orchestratord`. Included by config_fields.h alone.
 #include "config/common_fields.h"
+#include "wire/request_limits.h"
 
 namespace llorch::wire {
 
@@ -256,14 +257,17 @@ template <>
 struct Table<LimitsConfig> {
   using S = LimitsConfig;
   static Fields fields() {
-    return {optional("max_tokens", &S::max_tokens, "Largest max_tokens of a request.", {1, 1e6}),
-            optional("prompt_bytes_max", &S::prompt_bytes_max, "Largest prompt, as UTF-8.", {1, 1e9}),
-            optional("request_bytes_max", &S::request_bytes_max, "Largest body of a request.", {1024, 1e9}),
-            optional("request_bytes_in_flight_max", &S::request_bytes_in_flight_max,
-                     "Bytes of all requests that are being received or not answered yet; as much again of whole "
-                     "answers that clients take slowly.",
-                     {1 << 20, 1e12}),
-            optional("workers_per_gpu", &S::workers_per_gpu, "Workers on one device at a time.", {1, 64})};
+    return {
+        optional("max_tokens", &S::max_tokens,
+                 "Largest max_tokens of a request: /v2 and router v1 refuse more, other APIs lower it.", {1, 1e6}),
+        optional("prompt_bytes_max", &S::prompt_bytes_max,
+                 "Largest prompt, as UTF-8; of embeddings, and of documents with their query, each is one.", {1, 1e9}),
+        optional("request_bytes_max", &S::request_bytes_max, "Largest body of a request.", {1024, kRequestBytesMax}),
+        optional("request_bytes_in_flight_max", &S::request_bytes_in_flight_max,
+                 "Bytes of all requests that are being received or not answered yet; as much again of whole "
+                 "answers that clients take slowly.",
+                 {1 << 20, 1e12}),
+        optional("workers_per_gpu", &S::workers_per_gpu, "Workers on one device at a time.", {1, 64})};
   }
   static base::Result<> validate(const S& c) {
     // Half is for requests on their way, half for handlers: room for two of the largest in each.

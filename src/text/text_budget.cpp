@@ -17,12 +17,12 @@ constexpr std::size_t kGrowthFree = 64u << 10;  // whatever is put in front of a
 // Models index texts with 31 bits.
 constexpr std::size_t kBytesMax = (std::size_t{1} << 31) - 1;
 
-// Published patterns take up to 25 steps for a byte, 1 to 15 of long runs; a tokenizer may have several. A step takes some 20 ns, so
-// the longest prompt by default, of 400,000 bytes, is refused after seconds. What is free lets a pattern that is quadratic in runs
-// pass over runs of about 1500 characters.
+// Published patterns take up to 25 steps for a byte, 1 to 15 of long runs; a tokenizer may have several: the longest prompt by default,
+// of 4 MiB, may take 64 for a byte. A step takes some 20 ns, so any text is refused after seconds. What is free lets a pattern that is
+// quadratic in runs pass over runs of about 1500 characters.
 constexpr std::uint64_t kStepsPerByte = 256;
 constexpr std::uint64_t kStepsFree = 1u << 22;
-constexpr std::uint64_t kStepsMax = 1u << 30;
+constexpr std::uint64_t kStepsMax = 1u << 28;
 
 }  // namespace
 

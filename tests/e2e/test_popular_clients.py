@@ -125,7 +125,18 @@ REQUESTS = {
     "Cline": chat(stream=True, stream_options={"include_usage": True}, temperature=0, messages=[SYSTEM, {"role": "user", "content": PARTS}]),
     "Copilot, chat with a model of Ollama": chat(model="chat:latest", stream=True, n=1, temperature=0.1, top_p=1, tools=[FUNCTION],
                                                  messages=AGENT_TURNS),
+    "OpenCode": chat(stream=True, stream_options={"include_usage": True}, max_tokens=32_000, tools=[FUNCTION], tool_choice="auto",
+                     messages=AGENT_TURNS),
+    "Roo Code": chat(stream=True, stream_options={"include_usage": True}, temperature=0, max_tokens=128_000),
     # Frameworks.
+    "smolagents": chat(tool_choice="required", stop=["Observation:"], messages=[{"role": "user", "content": PARTS}], tools=[
+        {"type": "function", "function": {"name": "read_file", "description": "Reads.", "parameters": {
+            "type": "object", "properties": {"path": {"type": "string", "description": "p", "nullable": True}}}}}]),
+    "Pydantic AI": chat(response_format={"type": "json_schema", "json_schema": {"name": "reply", "strict": True, "schema": {
+        "type": "object", "required": ["at"], "additionalProperties": False, "properties": {"at": {
+            "discriminator": {"propertyName": "kind", "mapping": {"f": "#/$defs/F"}}, "oneOf": [{"$ref": "#/$defs/F"}]}},
+        "$defs": {"F": {"type": "object", "additionalProperties": False, "required": ["kind"], "example": {"kind": "f"},
+                        "properties": {"kind": {"const": "f"}, "path": {"type": "string", "format": "file-path"}}}}}}}),
     "LlamaIndex": chat(temperature=0.1, stream=False, tools=[FUNCTION], tool_choice="auto", messages=AGENT_TURNS),
     "Vercel AI SDK, compatible": chat(stream=True, response_format={"type": "json_schema", "json_schema": {
         "name": "response", "schema": {**SCHEMA, "$schema": "http://json-schema.org/draft-07/schema#"}}}),

@@ -73,6 +73,28 @@ TEST_F(AdmissionTest, AnOmittedMaxTokensIsWhatTheContextHasLeft) {
   EXPECT_NE(full.body.find("CONTEXT_TOO_LARGE"), std::string::npos) << full.body;
 }
 
+// Clients of other systems' APIs ask for as much as they like, and end where the server or the context does.
+TEST_F(AdmissionTest, AMaxTokensThatIsTooLargeIsLoweredForClientsOfOtherApis) {
+  options_.config.orchestratord.limits.max_tokens = 20;
+  start_with_pool();
+  const std::string turn = R"({"model":"demo","messages":[{"role":"user","content":"Hi"}],"max_tokens":64000)";
+  const std::string prompt = R"({"model":"demo","prompt":")" + std::string(4090, 'a') + R"(","max_tokens":64000})";
+  for (const auto& [path, body, expected, reason] : std::vector<std::tuple<std::string, std::string, int, std::string>>{
+           {"/v1/chat/completions", turn + "}", 20, R"("finish_reason":"length")"},
+           {"/v1/chat/completions", turn + R"(,"n":2})", 20, R"("finish_reason":"length")"},
+           {"/v1/completions", prompt, 6, R"("finish_reason":"length")"},
+           {"/v1/responses", R"({"model":"demo","input":"Hi","max_output_tokens":64000})", 20, "max_output_tokens"},
+           {"/v1/messages", turn + "}", 20, R"("stop_reason":"max_tokens")"}}) {
+    const net::Response answer = client_->post(path, body);
+    EXPECT_EQ(answer.status, 200) << path << answer.body;
+    EXPECT_EQ(pool_->last_request().max_tokens, expected) << path;
+    EXPECT_NE(answer.body.find(reason), std::string::npos) << path << answer.body;
+  }
+  const net::Response refused = client_->post("/v2/tasks", prompt);
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_NE(refused.body.find("limits.max_tokens"), std::string::npos) << refused.body;
+}
+
 TEST_F(AdmissionTest, AConversationIsRenderedByTheModelsTemplate) {
   start_with_pool();
   const std::string job_id = client_->submit(

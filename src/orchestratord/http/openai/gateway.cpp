@@ -116,7 +116,8 @@ void Gateway::submit(Call call, const net::Request& request, const net::Exchange
       {.request = shared->submission,
        .caller = request.peer.principal,
        .correlation_id = request.correlation_id,
-       .tool_use = shared->tool_use},
+       .tool_use = shared->tool_use,
+       .long_outputs = tasks::LongOutputs::kCut},
       [this, shared, correlation_id = request.correlation_id, exchange](base::Result<tasks::Admission> admission) {
         if (!admission) return refuse(context_, exchange, std::move(admission).error());
         answer(*admission, *shared, correlation_id, exchange);
@@ -135,6 +136,7 @@ void Gateway::submit_next(const std::shared_ptr<Admissions>& admissions) {
                      .caller = admissions->caller,
                      .correlation_id = admissions->correlation_id,
                      .tool_use = call.tool_use,
+                     .long_outputs = tasks::LongOutputs::kCut,
                      .counted = index == 0},
                     [this, admissions](base::Result<tasks::Admission> admission) {
                       if (admission) {

@@ -65,8 +65,11 @@ base::Result<> fit_to_engine(wire::SubmitRequest& request, const std::vector<std
   return {};
 }
 
-std::int64_t engine_max_tokens(const wire::SubmitRequest& request, const wire::ModelFacts& facts, std::int64_t limit) {
-  if (request.max_tokens) return *request.max_tokens;
+std::int64_t engine_max_tokens(const wire::SubmitRequest& request, const wire::ModelFacts& facts, std::int64_t limit,
+                               LongOutputs long_outputs) {
+  const bool is_cut = long_outputs == LongOutputs::kCut && facts.context_length > 0 &&
+                      request.max_tokens >= facts.context_length;  // no prompt leaves so much
+  if (request.max_tokens && !is_cut) return std::min(*request.max_tokens, limit);
   if (facts.context_length <= 0) return std::min(limit, kMaxTokensUnknown);
   const auto bytes =
       static_cast<std::int64_t>(request.prompt ? request.prompt->bytes() : request.messages->text.size());

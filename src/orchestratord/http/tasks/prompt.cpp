@@ -118,6 +118,37 @@ base::Result<ChatTurn> chat_turn(wire::SubmitRequest request, const chat::ToolUs
   return ChatTurn{std::move(request), std::move(prompt), std::move(reading)};
 }
 
+// The reason and the words are those by which clients know that they must send less text.
+base::Result<> too_long(std::string_view field, std::string_view what, std::size_t bytes, std::string_view limit,
+                        std::int64_t bytes_max) {
+  return chat::refused(std::string(field), "CONTEXT_TOO_LARGE",
+                       fmt::format("{} too long: {} bytes > {} maximum (limits.{})", what, bytes, bytes_max, limit));
+}
+
+// Each input of an embedding or rerank job is a prompt of its own; a query is read once with each document.
+base::Result<> check_inputs(const wire::SubmitRequest& request, const config::LimitsConfig& limits) {
+  const std::size_t query_bytes = request.query ? request.query->size() : 0;
+  const auto& inputs = request.input->inputs;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const std::size_t bytes = inputs[i].bytes() + query_bytes;
+    if (std::cmp_less_equal(bytes, limits.prompt_bytes_max)) continue;
+    return too_long("input", fmt::format("input {}{} is", i, request.query ? " with the query" : ""), bytes,
+                    "prompt_bytes_max", limits.prompt_bytes_max);
+  }
+  const std::size_t bytes = bytes_of(request);
+  if (std::cmp_less_equal(bytes, limits.request_bytes_max)) return {};
+  return too_long("input", request.query ? "the documents, each with the query, are" : "the inputs are", bytes,
+                  "request_bytes_max", limits.request_bytes_max);
+}
+
+base::Result<> check_bytes(const wire::SubmitRequest& request, const config::LimitsConfig& limits) {
+  if (request.input) return check_inputs(request, limits);
+  const std::size_t bytes = bytes_of(request);
+  if (std::cmp_less_equal(bytes, limits.prompt_bytes_max)) return {};
+  return too_long(request.prompt ? "prompt" : "messages", "the prompt is", bytes, "prompt_bytes_max",
+                  limits.prompt_bytes_max);
+}
+
 // ORCH-3097: a name stands for the bytes that came with it.
 base::Error other_file(const std::string& found) {
   return base::Error{base::ErrorCode::kUntrustedArtifact,
@@ -141,7 +172,6 @@ std::size_t bytes_of(const wire::SubmitRequest& request) {
   if (request.extra_files) {
     for (const wire::ExtraFile& file : *request.extra_files) bytes += file.name.size() + file.text.size();
   }
-  // It is told with each document.
   if (request.query) bytes += request.query->size() * request.input->inputs.size();
   for (const auto* part : {&request.messages, &request.tools, &request.documents}) {
     if (*part) bytes += (*part)->text.size();
@@ -151,7 +181,8 @@ std::size_t bytes_of(const wire::SubmitRequest& request) {
   return bytes;
 }
 
-base::Result<Inputs> take_inputs(wire::SubmitRequest request, const config::LimitsConfig& limits) {
+base::Result<Inputs> take_inputs(wire::SubmitRequest request, const config::LimitsConfig& limits,
+                                 LongOutputs long_outputs) {
   std::vector<std::string> images;
   if (request.messages) {
     auto taken = TRY(images::take_images(std::move(request.messages->text), kImagesMax));
@@ -165,16 +196,8 @@ base::Result<Inputs> take_inputs(wire::SubmitRequest request, const config::Limi
         "messages", "length",
         fmt::format("the images have {} bytes together, as base64; {} are taken", image_bytes, wire::kImagesBytesMax));
   }
-  const std::size_t input_bytes = bytes_of(request);
-  if (static_cast<std::int64_t>(input_bytes) > limits.prompt_bytes_max) {
-    return chat::refused(request.prompt  ? "prompt"
-                         : request.input ? "input"
-                                         : "messages",
-                         "length",
-                         fmt::format("the prompt has {} bytes; this server takes up to {} (limits.prompt_bytes_max)",
-                                     input_bytes, limits.prompt_bytes_max));
-  }
-  if (request.max_tokens > limits.max_tokens) {
+  TRY(check_bytes(request, limits));
+  if (long_outputs == LongOutputs::kRefuse && request.max_tokens > limits.max_tokens) {
     return chat::refused("max_tokens", "range",
                          fmt::format("max_tokens is {}; this server allows up to {} (limits.max_tokens)",
                                      *request.max_tokens, limits.max_tokens));
@@ -246,7 +269,7 @@ base::Result<Prepared> prepare(Inputs inputs, const std::optional<chat::ToolUse>
 
 void count_prompt(const Context& context, wire::SubmitRequest request, std::optional<chat::ToolUse> tool_use,
                   const base::CorrelationId& correlation_id, std::function<void(base::Result<std::size_t>)> done) {
-  auto inputs = take_inputs(std::move(request), context.config->orchestratord.limits);
+  auto inputs = take_inputs(std::move(request), context.config->orchestratord.limits, LongOutputs::kCut);
   if (!inputs) return done(base::fail(std::move(inputs).error()));
   const std::string model = *inputs->request.model;
   find_model(context, context.names->use(model), correlation_id,

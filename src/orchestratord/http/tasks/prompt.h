@@ -17,14 +17,18 @@
 
 namespace llorch::orchestratord::http::tasks {
 
+// A max_tokens above limits.max_tokens, or above what the context has left behind the prompt: refused, or lowered to that.
+enum class LongOutputs : std::uint8_t { kRefuse, kCut };
+
 // The request with its images taken out of its messages, within this server's limits. Errors: INVALID_PARAMS.
 struct Inputs {
   wire::SubmitRequest request;
   std::vector<std::string> images;  // base64 of the files, in the order of the messages
 };
-base::Result<Inputs> take_inputs(wire::SubmitRequest request, const config::LimitsConfig& limits);
+base::Result<Inputs> take_inputs(wire::SubmitRequest request, const config::LimitsConfig& limits,
+                                 LongOutputs long_outputs = LongOutputs::kRefuse);
 
-// Of all that becomes tokens; an id counts as the bytes it takes.
+// Of all that becomes tokens, a query once for each document; an id counts as the bytes it takes.
 std::size_t bytes_of(const wire::SubmitRequest& request);
 
 struct FoundModel {

@@ -125,7 +125,70 @@ TEST(InfillPrompt, AllOfItsTextsCountAgainstTheLimit) {
   EXPECT_EQ(bytes_of(wanted), 4u);
   EXPECT_TRUE(take_inputs(wanted, limits));
   wanted.extra_files->front().text = "xy";
-  EXPECT_EQ(detail(take_inputs(wanted, limits).error(), "reason"), "length");
+  const auto refused = take_inputs(wanted, limits);
+  EXPECT_EQ(detail(refused.error(), "reason"), "CONTEXT_TOO_LARGE");
+  EXPECT_EQ(detail(refused.error(), "field"), "prompt");
+  EXPECT_NE(refused.error().message.find("prompt is too long: 5 bytes > 4 maximum"), std::string::npos);
+}
+
+TEST(TakeInputs, EachInputIsBoundedByItself) {
+  config::LimitsConfig limits;
+  limits.prompt_bytes_max = 4;
+  limits.request_bytes_max = 10;
+  const auto refused = [&](std::vector<std::string> texts, std::optional<std::string> query) {
+    wire::SubmitRequest wanted;
+    wanted.input.emplace();
+    for (std::string& text : texts) wanted.input->inputs.push_back({.text = std::move(text)});
+    wanted.query = std::move(query);
+    const auto taken = take_inputs(std::move(wanted), limits);
+    if (taken) return std::string();
+    EXPECT_EQ(detail(taken.error(), "field") + " " + detail(taken.error(), "reason"), "input CONTEXT_TOO_LARGE");
+    return taken.error().message;
+  };
+  EXPECT_EQ(refused({"abcd", "abcd"}, {}), "");
+  EXPECT_EQ(refused({"a", "abcde"}, {}), "input 1 is too long: 5 bytes > 4 maximum (limits.prompt_bytes_max)");
+  EXPECT_EQ(refused({"abcd", "abcd", "abcd"}, {}),
+            "the inputs are too long: 12 bytes > 10 maximum (limits.request_bytes_max)");
+  EXPECT_EQ(refused({"bcd", "bcd"}, "a"), "");
+  EXPECT_EQ(refused({"bcd"}, "aa"),
+            "input 0 with the query is too long: 5 bytes > 4 maximum (limits.prompt_bytes_max)");
+  EXPECT_EQ(refused({"bcd", "bcd", "bcd"}, "a"),
+            "the documents, each with the query, are too long: 12 bytes > 10 maximum (limits.request_bytes_max)");
+}
+
+TEST(TakeInputs, APromptAsLongAsARequestIsTaken) {
+  const config::LimitsConfig limits;
+  EXPECT_TRUE(take_inputs(request(std::string(static_cast<std::size_t>(limits.request_bytes_max), 'a'), {}), limits));
+}
+
+TEST(TakeInputs, AnOutputAboveTheLimitIsRefusedOrCutLater) {
+  config::LimitsConfig limits;
+  limits.max_tokens = 8;
+  auto wanted = request("a", {});
+  wanted.max_tokens = 9;
+  EXPECT_EQ(detail(take_inputs(wanted, limits).error(), "field"), "max_tokens");
+  const auto taken = take_inputs(wanted, limits, LongOutputs::kCut);
+  ASSERT_TRUE(taken) << taken.error().message;
+  EXPECT_EQ(taken->request.max_tokens, 9) << "what the client sent makes two submissions the same one";
+}
+
+TEST(EngineText, AnOutputThatNoPromptLeavesIsCut) {
+  auto wanted = request("abcd", {});
+  wire::ModelFacts facts;
+  facts.context_length = 1000;
+  const auto tokens = [&](std::int64_t max_tokens, LongOutputs long_outputs) {
+    wanted.max_tokens = max_tokens;
+    return engine_max_tokens(wanted, facts, 800, long_outputs);
+  };
+  EXPECT_EQ(tokens(700, LongOutputs::kCut), 700);
+  EXPECT_EQ(tokens(999, LongOutputs::kCut), 800) << "its engine counts the prompt";
+  EXPECT_EQ(tokens(32000, LongOutputs::kCut), 800);
+  EXPECT_EQ(tokens(700, LongOutputs::kRefuse), 700);
+  facts.context_length = 500;
+  EXPECT_EQ(tokens(32000, LongOutputs::kCut), 500 - 4);
+  EXPECT_EQ(tokens(600, LongOutputs::kRefuse), 600) << "its engine refuses it";
+  facts.context_length = 0;
+  EXPECT_EQ(tokens(32000, LongOutputs::kCut), 800);
 }
 
 // Its template ends every prompt within a thought.

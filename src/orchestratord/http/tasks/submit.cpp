@@ -111,8 +111,9 @@ core::sessions::QuotaTable::Standing::Tokens Submitter::tokens_of(const Pending&
   const std::int64_t added =
       request.prompt ? kSpecialTokens + files * kFileTokens : kTemplateTokens + images * kImageTokens;
   const std::int64_t limit = context_.config->orchestratord.limits.max_tokens;
-  return {.at_least = 1 + request.max_tokens.value_or(1),
-          .at_most = request.max_tokens.value_or(limit) + static_cast<std::int64_t>(bytes) + added};
+  const std::int64_t wanted = std::min(request.max_tokens.value_or(limit), limit);
+  const bool is_sure = request.max_tokens && pending.long_outputs == LongOutputs::kRefuse;
+  return {.at_least = 1 + (is_sure ? wanted : 1), .at_most = wanted + static_cast<std::int64_t>(bytes) + added};
 }
 
 // Only the line in the log is not written, for there may be very many.
@@ -141,7 +142,8 @@ base::Result<> Submitter::check(const net::http::Principal& caller) const {
 
 base::Result<Submitter::PendingPtr> Submitter::take(Submission submission) const {
   if (*context_.stopping) return base::fail(stopping_error());
-  Inputs inputs = TRY(take_inputs(std::move(submission.request), context_.config->orchestratord.limits));
+  Inputs inputs =
+      TRY(take_inputs(std::move(submission.request), context_.config->orchestratord.limits, submission.long_outputs));
   auto pending = std::make_shared<Pending>();
   pending->correlation_id = std::move(submission.correlation_id);
   pending->caller = std::move(submission.caller);
@@ -356,7 +358,8 @@ void Submitter::hand_on_text(const PendingPtr& pending, const std::string& model
             .prompt_tokens = {},
             .tokens_in = static_cast<std::int64_t>(text.size()),
             .prompt_sha256 = base::to_hex(base::sha256(text)),
-            .max_tokens = engine_max_tokens(request, model.facts, context_.config->orchestratord.limits.max_tokens)});
+            .max_tokens = engine_max_tokens(request, model.facts, context_.config->orchestratord.limits.max_tokens,
+                                            pending->long_outputs)});
 }
 
 void Submitter::make_job(const PendingPtr& pending, const std::string& model_ref, const models::KnownModel& model,
@@ -400,7 +403,8 @@ void Submitter::make_job(const PendingPtr& pending, const std::string& model_ref
   enqueue(pending, job);
 }
 
-// What the context and the session have left, if the client does not say. A prompt that leaves nothing is refused by the core.
+// What limits, context and session leave, if the client does not say or asks for more and its API cuts that. A prompt that leaves
+// nothing is refused by the core.
 std::int64_t Submitter::max_tokens_of(const Pending& pending, const wire::ModelFacts& facts,
                                       std::size_t prompt_tokens) const {
   const auto& config = context_.config->orchestratord;
@@ -408,7 +412,7 @@ std::int64_t Submitter::max_tokens_of(const Pending& pending, const wire::ModelF
   if (wanted && pending.long_outputs == LongOutputs::kRefuse) return *wanted;
   const auto prompt = static_cast<std::int64_t>(prompt_tokens);
   const std::int64_t context = core::jobs::context_tokens(facts, config.worker_context_tokens);
-  std::int64_t most = wanted.value_or(config.limits.max_tokens);
+  std::int64_t most = std::min(wanted.value_or(config.limits.max_tokens), config.limits.max_tokens);
   if (context > 0) most = std::min(most, context - prompt);
   if (pending.session_tokens) most = std::min(most, *pending.session_tokens - prompt);
   return std::max<std::int64_t>(most, 1);

@@ -25,9 +25,6 @@ base::Result<wire::SubmitRequest> decode_request(const std::string& body);
 // Takes the header Idempotency-Key for the task_id, which it must not contradict. Errors: INVALID_PARAMS.
 base::Result<> take_idempotency_key(const net::http::Headers& headers, wire::SubmitRequest& request);
 
-// A max_tokens above what the context has left behind the prompt: refused, or lowered to that.
-enum class LongOutputs : std::uint8_t { kRefuse, kCut };
-
 // Somebody's wish for a job.
 struct Submission {
   wire::SubmitRequest request;  // REQUIRES one that wire::decode would take

@@ -9,7 +9,8 @@ tasks::DeferredJobPtr job_of(const DeferredCallPtr& call) {
   job->submission = {.request = call->call.submission,
                      .caller = call->caller,
                      .correlation_id = call->identity.correlation_id,
-                     .tool_use = call->call.tool_use};
+                     .tool_use = call->call.tool_use,
+                     .long_outputs = tasks::LongOutputs::kCut};
   job->submission.request.task_id = call->task_id;
   job->make_renderer = [call](const wire::SubmitReply&, std::shared_ptr<const chat::Reading> reading) {
     return make_renderer(call->call, call->identity, std::move(reading));
