@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "engine/io/gguf_writer.h"
 #include "engine/models/model.h"
+#include "engine/models/registry.h"
 #include "golden_support.h"
 
 namespace llorch::golden {
@@ -396,6 +397,41 @@ TEST(Spellings, LettersOfHybrids) {
   const Model wrong("nemotron_h", both(unsaid, set("hybrid_override_pattern", "M-*X")));
   ASSERT_FALSE(wrong.model);
   EXPECT_NE(wrong.model.error().message.find("hybrid_override_pattern"), std::string::npos);
+}
+
+// What a family makes of a configuration alone.
+base::Result<engine::models::ModelConfig> config_of(const std::string& json) {
+  const ModelFiles files = ModelFiles::from_hugging_face(HfConfig::parse(json).value(), {}).value();
+  return TRY(engine::models::find_family(files))->read_hf(TRY(engine::models::HfKeys::of(files)));
+}
+
+// In OLMo 3 a dictionary that is not by type of layer is of the layers without a window.
+TEST(Ropes, OfOlmo3ScaleTheLayersWithoutAWindow) {
+  using engine::models::RopeKind;
+  const auto of = [](const std::string& rope) {
+    return config_of(R"({"model_type": "olmo3", "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4,
+                         "intermediate_size": 96, "max_position_embeddings": 65536)" +
+                     rope + "}");
+  };
+  const std::string yarn = R"("rope_type": "yarn", "factor": 8, "original_max_position_embeddings": 8192)";
+  const auto flat = of(R"(, "rope_theta": 300000, "rope_scaling": {)" + yarn + "}");
+  ASSERT_TRUE(flat) << flat.error().message;
+  ASSERT_EQ(flat->ropes.size(), 2U);
+  EXPECT_EQ(flat->layers[0].rope, 1);
+  EXPECT_EQ(flat->layers[3].rope, 0);
+  EXPECT_EQ(flat->ropes[0].kind, RopeKind::kYarn);
+  EXPECT_EQ(flat->ropes[1].kind, RopeKind::kPlain);
+  EXPECT_EQ(flat->ropes[1].attn_factor, 1);
+  for (const auto& rope : flat->ropes) EXPECT_EQ(rope.base, 300000);
+  const auto nested = of(R"(, "rope_parameters": {"full_attention": {"rope_theta": 300000, )" + yarn +
+                         R"(}, "sliding_attention": {"rope_theta": 20000}})");
+  ASSERT_TRUE(nested) << nested.error().message;
+  EXPECT_EQ(nested->ropes[0].kind, RopeKind::kYarn);
+  EXPECT_EQ(nested->ropes[1].kind, RopeKind::kPlain);
+  EXPECT_EQ(nested->ropes[1].base, 20000);
+  const auto bare = of("");
+  ASSERT_TRUE(bare) << bare.error().message;
+  for (const auto& rope : bare->ropes) EXPECT_EQ(rope.base, 500000);
 }
 
 // Not legal JSON, but what transformers 4 writes.

@@ -43,7 +43,11 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
     const bool windowed = types ? (*types)[n] == HfLayerType::kWindow : (n + 1) % 4 != 0;
     if (windowed) config.layers[n].window = window;
   }
-  TRY(read_hf_rope_by_window(keys, plan::RopeLayout::kHalf, {}, config));
+  TRY(read_hf_rope_by_window(keys, plan::RopeLayout::kHalf, {.theta_absent = 5e5}, config));
+  // A dictionary that is not by type of layer scales the layers without a window alone.
+  const auto dictionary = TRY(keys.rope_dictionary());
+  if (dictionary && dictionary->kind("sliding_attention") != io::HfKind::kObject)
+    config.ropes[1] = {.dims = config.ropes[1].dims, .base = config.ropes[1].base};
   return config;
 }
 
