@@ -434,6 +434,24 @@ TEST(Ropes, OfOlmo3ScaleTheLayersWithoutAWindow) {
   for (const auto& rope : bare->ropes) EXPECT_EQ(rope.base, 500000);
 }
 
+// time_step_min says how training began; steps are clamped by time_step_limit alone.
+TEST(TimeSteps, OfNemotronHHaveNoFloor) {
+  const auto of = [](const std::string& steps) {
+    return config_of(R"({"model_type": "nemotron_h", "hidden_size": 64, "layers_block_type": ["mamba", "attention"],
+                         "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 96,
+                         "max_position_embeddings": 512, "ssm_state_size": 16, "mamba_num_heads": 8, "n_groups": 2,
+                         "mamba_head_dim": 16, "conv_kernel": 4)" +
+                     steps + "}");
+  };
+  for (const char* steps : {"", R"(, "time_step_min": 0.001)", R"(, "time_step_limit": [0.0, Infinity])"}) {
+    const auto config = of(steps);
+    ASSERT_TRUE(config) << config.error().message;
+    EXPECT_EQ(config->mamba.dt_min, 0) << steps;
+    EXPECT_TRUE(std::isinf(config->mamba.dt_max)) << steps;
+  }
+  EXPECT_EQ(of(R"(, "time_step_limit": [0.01, 0.5])")->mamba.dt_min, 0.01F);
+}
+
 // Not legal JSON, but what transformers 4 writes.
 TEST(Spellings, BareInfinity) {
   std::string json = Model::text("mamba2");

@@ -48,9 +48,6 @@ base::Result<> read_latent(const Keys& keys, ModelConfig& config) {
   return {};
 }
 
-// Steps are no shorter than this, whatever time_step_limit says; GGUF has no key for it.
-constexpr float kStepMin = 0.001F;
-
 // Sizes tell what a layer is. A feed-forward beside experts may have none, and experts may have that of feed-forwards: their tensors tell,
 // and where there are none, the size of an expert.
 base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
@@ -58,7 +55,6 @@ base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
   TRY(drop_gguf_prediction_layers(keys, config));
   TRY(read_gguf_attention(keys, plan::RopeLayout::kHalf, config));
   TRY(read_gguf_mamba(keys, config));
-  config.mamba.dt_min = kStepMin;
   config.ffn.activation = plan::Activation::kRelu2;
   const bool sparse = TRY(keys.number_or("expert_count", 0)) != 0;
   if (sparse) {
@@ -117,8 +113,6 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
                      .taps = "conv_kernel",
                      .width = TRY(keys.count("mamba_num_heads")) * TRY(keys.count("mamba_head_dim"))},
                     config));
-  config.mamba.dt_min = TRY(keys.text().f32_or("time_step_min", kStepMin));
-  config.mamba.dt_max = MambaConfig{}.dt_max;
   config.ffn.activation = TRY(read_hf_activation(keys, "mlp_hidden_act", plan::Activation::kRelu2));
   TRY(demand_word(keys, "mamba_hidden_act", "silu"));
   for (const std::string_view flag : {"attention_bias", "mlp_bias", "use_bias"}) TRY(refuse_if(keys, flag));
@@ -141,8 +135,8 @@ const Family kNemotronH{
     .gguf_others = "rope.scaling.finetuned",
     .hf_others =
         "chunk_size expand mamba_ssm_cache_dtype moe_shared_expert_overlap mtp_layers_block_type num_logits_to_keep "
-        "num_nextn_predict_layers residual_in_fp32 time_step_floor time_step_max use_mamba_kernels norm_eps "
-        "rms_norm_eps",
+        "num_nextn_predict_layers residual_in_fp32 time_step_floor time_step_max time_step_min use_mamba_kernels "
+        "norm_eps rms_norm_eps",
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };
