@@ -619,6 +619,18 @@ TEST(GgufSpellings, PatternsOfWindows) {
   EXPECT_NE(as_saved.model->plans.decoder_prefill.plan_hash, all_global.model->plans.decoder_prefill.plan_hash);
 }
 
+// Files of the first converter do not say them.
+TEST(GgufSpellings, CapsOfGemma2) {
+  const GgufEdit unsaid{.keys = {},
+                        .lists = {},
+                        .without = {"gemma2.attn_logit_softcapping", "gemma2.final_logit_softcapping"},
+                        .extra = {}};
+  const GgufModel model("gemma2", unsaid);
+  ASSERT_TRUE(model.model) << model.model.error().message;
+  EXPECT_EQ(model.model->config.attention.logit_softcap, 50);
+  EXPECT_EQ(model.model->config.logit_softcap, 30);
+}
+
 // Old files have the two halves of latent attention in one matrix, as the library does.
 TEST(GgufSpellings, LatentAttentionInOneMatrix) {
   const Model library("deepseek_v3", [](bj::object&) {});

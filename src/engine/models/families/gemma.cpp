@@ -37,7 +37,11 @@ base::Result<ModelConfig> read_gguf(const GgufKeys& keys, std::size_t large_laye
 }
 
 base::Result<ModelConfig> read_gguf_gemma2(const GgufKeys& keys) {
-  return read_gguf(keys, kGemma2LargeLayers, {.window_absent = 4096, .period_absent = 2});
+  ModelConfig config = TRY(read_gguf(keys, kGemma2LargeLayers, {.window_absent = 4096, .period_absent = 2}));
+  // Files of the first converter have no keys for the caps.
+  config.attention.logit_softcap = TRY(keys.real_or("attn_logit_softcapping", 50.0F));
+  config.logit_softcap = TRY(keys.real_or("final_logit_softcapping", 30.0F));
+  return config;
 }
 
 // Its files name the width of a window, of which half is on either side and the row itself between.
