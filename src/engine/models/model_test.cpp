@@ -52,6 +52,46 @@ TEST(Config, ReadsTheNumbers) {
   EXPECT_EQ(config.attention.rope_layout, plan::RopeLayout::kInterleaved);
 }
 
+// The tensors of a llama under another architecture.
+TinyLlama tiny_of(std::string_view architecture) {
+  TinyLlama tiny;
+  const std::string prefix = std::string(architecture) + ".";
+  tiny.overrides = {{"general.architecture", architecture},
+                    {prefix + "context_length", tiny.context},
+                    {prefix + "embedding_length", tiny.width},
+                    {prefix + "block_count", tiny.layers},
+                    {prefix + "feed_forward_length", tiny.ffn},
+                    {prefix + "attention.head_count", tiny.heads},
+                    {prefix + "attention.head_count_kv", tiny.kv_heads},
+                    {prefix + "attention.layer_norm_rms_epsilon", 1e-5F}};
+  return tiny;
+}
+
+// Granite 4 is of one class with state-space layers or without; converters give its keys to both.
+TEST(Granite4, LoadsWithoutAStateSpaceLayer) {
+  for (const std::string_view architecture : {"granite", "granitehybrid"}) {
+    SCOPED_TRACE(architecture);
+    const std::string prefix = std::string(architecture) + ".";
+    TinyLlama tiny = tiny_of(architecture);
+    const auto bare = compile(tiny);
+    ASSERT_TRUE(bare->model) << bare->model.error().message;
+    EXPECT_EQ(bare->model->config.layers[1].rope, 0);
+    for (const auto& [key, value] :
+         {std::pair{"ssm.conv_kernel", 4U}, std::pair{"ssm.group_count", 1U}, std::pair{"ssm.inner_size", 128U},
+          std::pair{"ssm.state_size", 16U}, std::pair{"ssm.time_step_rank", 8U}, std::pair{"expert_count", 0U},
+          std::pair{"expert_shared_feed_forward_length", 96U}})
+      tiny.overrides[prefix + key] = value;
+    tiny.overrides[prefix + "rope.scaling.finetuned"] = true;
+    const auto whole = compile(tiny);
+    ASSERT_TRUE(whole->model) << whole->model.error().message;
+    EXPECT_EQ(whole->model->config.layers[1].rope, 0);
+    tiny.overrides[prefix + "rope.scaling.finetuned"] = false;
+    const auto unrotated = compile(tiny);
+    ASSERT_TRUE(unrotated->model) << unrotated->model.error().message;
+    EXPECT_EQ(unrotated->model->config.layers[1].rope, kNoRope);
+  }
+}
+
 struct Case {
   const char* name;
   ErrorCode code;

@@ -11,6 +11,8 @@ base::Result<> read_gguf_multipliers(const GgufKeys& keys, ModelConfig& config) 
   config.embedding_scale = TRY(keys.real_or("embedding_scale", 1));
   config.residual_scale = TRY(keys.real_or("residual_scale", 1));
   config.logit_mul = 1 / TRY(check_positive(keys.key("logit_scale"), TRY(keys.real_or("logit_scale", 1))));
+  if (TRY(keys.flag_or("rope.scaling.finetuned", true))) return {};
+  for (LayerConfig& layer : config.layers) layer.rope = kNoRope;
   return {};
 }
 
@@ -109,3 +111,4 @@ const Family kGranite{
 };
 
 }  // namespace llorch::engine::models::families::granite
+    .gguf_others = kGraniteGgufOthers,

@@ -1,5 +1,7 @@
 // Granite 4 hybrids: Mamba-2 and attention layers, a mixture with a shared expert or a dense feed-forward,
 // multipliers everywhere.
+#include <algorithm>
+
 #include "engine/models/families/families.h"
 #include "engine/models/families/granite.h"
 #include "engine/models/families/mamba.h"
@@ -51,8 +53,9 @@ constexpr std::array<std::string_view, 1> kHf{"granitemoehybrid"};
 base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
   ModelConfig config = TRY(read_gguf_basics(keys));
   TRY(read_gguf_attention(keys, plan::RopeLayout::kInterleaved, config));
-  TRY(read_gguf_mamba(keys, config));
   TRY(read_gguf_multipliers(keys, config));
+  const bool mixes = std::ranges::any_of(config.layers, [](const LayerConfig& layer) { return layer.heads == 0; });
+  if (mixes || keys.has("ssm.inner_size")) TRY(read_gguf_mamba(keys, config));
   const bool sparse = TRY(keys.number_or("expert_count", 0)) != 0;
   if (sparse) {
     TRY(read_gguf_moe(keys, config));
@@ -61,11 +64,7 @@ base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
   } else {
     TRY(read_gguf_ffn(keys, config));
   }
-  const bool rotates = TRY(keys.flag_or("rope.scaling.finetuned", false));
-  for (LayerConfig& layer : config.layers) {
-    layer.layer_template = layer_template(layer.heads != 0, sparse);
-    if (!rotates) layer.rope = kNoRope;
-  }
+  for (LayerConfig& layer : config.layers) layer.layer_template = layer_template(layer.heads != 0, sparse);
   return config;
 }
 
@@ -98,7 +97,8 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   TRY(read_hf_heads(keys, {}, config));
   TRY(read_hf_feed_forward(keys, config));
   TRY(read_hf_layers(keys, config.moe.experts != 0, config));
-  TRY(read_hf_mamba(keys, {}, config));
+  const bool mixes = std::ranges::any_of(config.layers, [](const LayerConfig& layer) { return layer.heads == 0; });
+  if (mixes || keys.has("mamba_n_heads")) TRY(read_hf_mamba(keys, {}, config));
   TRY(demand_attention_biases(keys, config));
   TRY(demand_mixer_biases(keys, "mamba_conv_bias", "mamba_proj_bias", config));
   TRY(demand_word(keys, "hidden_act", "silu"));  // of the mixers too
@@ -118,7 +118,7 @@ const Family kGraniteHybrid{
     .hf = kHf,
     .layer_templates = kLayerTemplates,
     .weights = kWeights,
-    .gguf_others = "feed_forward_length",
+    .gguf_others = "feed_forward_length expert_shared_feed_forward_length",
     // The last two are of experts, which a model may not have.
     .hf_others =
         "mamba_chunk_size init_method normalization_function=\"rmsnorm\" intermediate_size num_experts_per_tok",

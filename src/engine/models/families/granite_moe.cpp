@@ -59,7 +59,7 @@ const Family kGraniteMoe{
     .hf = kHf,
     .layer_templates = kLayerTemplates,
     .weights = kWeights,
-    .gguf_others = "feed_forward_length",
+    .gguf_others = kGraniteGgufOthers,
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };
