@@ -30,6 +30,7 @@ enum Feature : std::uint32_t {
   kOneMixer = 1U << 11,       // a layer has one part: readers tell which by the sizes that are 0
   kRmsEpsilon = 1U << 12,     // the epsilon has the key of RMS norms, whatever norms are
   kTemperature = 1U << 13,    // attention.temperature_scale, counted in original contexts of yarn
+  kLogitScale = 1U << 14,     // logit_scale is what logits are multiplied by
 };
 
 struct Dialect {
@@ -51,6 +52,14 @@ constexpr std::array kDialects{
     Dialect{"nemotron_h", kAllExpertKeys | kMambaKeys | kOneMixer},
     Dialect{"phimoe", kFewExpertKeys | kRmsEpsilon},
     Dialect{"ministral3", kTemperature},
+    Dialect{"cohere", kWindows | kLogitScale, 4},
+    Dialect{"granite", kWindows | kMultiplierKeys},
+    Dialect{"granite_moe", kFewExpertKeys | kMultiplierKeys},
+    Dialect{"olmo", kWindows | kSecondBase, 4},
+    Dialect{"exaone4", kWindows, 4},
+    Dialect{"glm4_moe", kAllExpertKeys},
+    Dialect{"dots1", kAllExpertKeys},
+    Dialect{"exaone_moe", kWindows | kAllExpertKeys, 4},
 };
 
 // A family that is not in the table is plain: what every decoder has.
@@ -91,9 +100,10 @@ class KeyWriter {
     if (config_.logit_softcap != 0) put("final_logit_softcapping", config_.logit_softcap);
     if (config_.pooling != plan::Pooling::kNone) put("pooling_type", static_cast<std::uint32_t>(config_.pooling));
     if (any_layer(OpType::kMoe)) experts();
-    if (has(kMambaKeys)) mamba();
+    if (has(kMambaKeys) && any_layer(OpType::kMambaMixer)) mamba();
     if (has(kShortconvKeys)) put("shortconv.l_cache", config_.shortconv.l_cache);
     if (has(kMultiplierKeys)) multipliers();
+    if (has(kLogitScale)) put("logit_scale", config_.logit_mul);
     return std::move(keys_);
   }
 
@@ -149,7 +159,8 @@ class KeyWriter {
     if (has(kWindows)) windows();
     if (has(kTemperature)) temperature();
     if (!config_.ropes.empty()) rope(config_.ropes.front());
-    if (has(kSecondBase)) put("rope.freq_base_swa", static_cast<float>(config_.ropes.back().base));
+    if (has(kSecondBase) && config_.ropes.size() > 1)
+      put("rope.freq_base_swa", static_cast<float>(config_.ropes.back().base));
     if (has(kSectionKeys)) {
       const auto& s = a.sections;
       put("rope.dimension_sections",
@@ -301,7 +312,10 @@ std::string_view gguf_architecture(const Family& family, const ModelConfig& conf
     return layer.layer_template < family.layer_templates.size() && layer_has(family, layer, OpType::kMoe);
   });
   const auto mixture = std::ranges::find_if(family.gguf, [](std::string_view name) { return name.ends_with("moe"); });
-  return sparse && mixture != family.gguf.end() ? *mixture : family.gguf.front();
+  if (sparse && mixture != family.gguf.end()) return *mixture;
+  // Where both formats have the name, it says which of a family's architectures this is.
+  const auto same = std::ranges::find(family.gguf, config.architecture);
+  return same != family.gguf.end() ? *same : family.gguf.front();
 }
 
 GgufModelKeys gguf_model_keys(const Family& family, const ModelConfig& config) {
