@@ -25,7 +25,7 @@ enum class Load : std::uint8_t {
   kWhole,                  // as stored
   kReshaped,               // the same elements in the same order under the slot's shape
   kNegExp,                 // -exp(x), reshaped
-  kNumbers,                // whole numbers below 2^24, as F32
+  kNumbers,                // numbers of experts, as F32
   kOverRoot,               // divided by the root of how many there are
   kStack,                  // one tensor per expert; the second {} of the name is the expert's number
   kHeads,                  // one vector per head of attention, likewise

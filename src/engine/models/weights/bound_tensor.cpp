@@ -47,7 +47,8 @@ class PartReader {
         source_(*part.source),
         info_(plan::dtype_info(tensor.stored.dtype)),
         step_(tensor.step),
-        row_(row_elements(tensor.stored)) {}
+        row_(row_elements(tensor.stored)),
+        numbers_end_(tensor.numbers_end) {}
 
   // First of all.
   Result<> read_scales(io::Fp8BlockShape block) {
@@ -129,9 +130,10 @@ class PartReader {
     for (std::uint64_t i = 0; i < count; ++i) {
       Number number;
       std::memcpy(&number, stored_.data() + i * sizeof number, sizeof number);
-      if (number < 0 || number >= Number{1} << 24) {
+      if (number < 0 || std::cmp_greater_equal(number, numbers_end_)) {
         return base::fail(base::ErrorCode::kCorruptFile,
-                          fmt::format("{}: element {} is {}; wanted is 0 to 2^24 - 1", source_.name, at + i, number));
+                          fmt::format("{}: element {} names expert {}; the layer has experts 0 to {}", source_.name,
+                                      at + i, number, numbers_end_ - 1));
       }
       const auto value = static_cast<float>(number);
       std::memcpy(out + i * sizeof value, &value, sizeof value);
@@ -235,6 +237,7 @@ class PartReader {
   plan::DTypeInfo info_;  // of a unit, or of the elements of one
   TensorStep step_ = TensorStep::kGather;
   std::uint64_t row_ = 0;  // elements of a row of the tensor
+  std::uint32_t numbers_end_ = 0;
   io::Fp8Matrix fp8_;
   std::vector<std::byte> stored_, exponents_, column_, codes_;
   std::vector<std::uint16_t> halves_;

@@ -29,7 +29,7 @@ enum class TensorStep : std::uint8_t {
   kGather,    // the elements of the parts, one part behind the other
   kWiden,     // the same from block types or FP8, which become the tensor's own type first
   kNegExp,    // -exp(x) in F32
-  kNumbers,   // whole numbers of 32 or 64 bits in F32
+  kNumbers,   // whole numbers of 32 or 64 bits below numbers_end in F32
   kOverRoot,  // x / sqrt(number of elements) in F32
   kF8Blocks,  // E4M3 and its scales to the blocks of quant_blocks.h
   kMxfp4,     // Hugging Face's nibbles and exponents to the blocks of quant_blocks.h
@@ -42,6 +42,7 @@ struct BoundTensor final : plan::TensorSource {
   TensorStep step = TensorStep::kGather;
   std::vector<TensorPart> parts;
   io::Fp8BlockShape scale_block;           // FP8 only
+  std::uint32_t numbers_end = 0;           // kNumbers only
   std::uint64_t elements_whole_count = 0;  // of the tensor this is a slice of; 0: it is whole
 
   std::uint64_t elements_count() const;

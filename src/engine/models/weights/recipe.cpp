@@ -214,6 +214,7 @@ class Builder {
     if (tensor.type != StoredType::kI64 && tensor.type != StoredType::kI32)
       return unsupported(tensor, "this tensor must be stored in whole numbers");
     tensor_.step = TensorStep::kNumbers;
+    tensor_.numbers_end = plan::param_as<plan::MoeParams>(params_).experts;
     tensor_.stored.dtype = DType::kF32;
     return add({.source = &tensor, .counts = {1, 1, product(shape_)}});
   }

@@ -300,8 +300,16 @@ TEST(Recipe, WholeNumbersAndRoots) {
                   {{"t", TinyTensor::raw(std::move(type), {2, 2}, bytes)}});
   };
   std::vector<std::uint8_t> wide(32);
-  wide[0] = 3, wide[8] = 1, wide[17] = 2;  // 3, 1, 512, 0
-  EXPECT_EQ(table("I64", wide).floats(p), (Values{3, 1, 512, 0}));
+  wide[0] = 3, wide[8] = 1, wide[16] = 2;
+  EXPECT_EQ(table("I64", wide).floats(p), (Values{3, 1, 2, 0}));
+  wide[16] = 4;  // the layer has four experts
+  Recipe beyond = table("I64", wide);
+  ASSERT_TRUE(beyond.describe(p));
+  std::vector<std::byte> out(beyond.tensors()[0].bytes_count());
+  const auto read = beyond.tensors()[0].read(0, out);
+  ASSERT_FALSE(read);
+  EXPECT_EQ(read.error().code, ErrorCode::kCorruptFile);
+  EXPECT_NE(read.error().message.find("expert 4"), std::string::npos) << read.error().message;
   EXPECT_EQ(table("F32", std::vector<std::uint8_t>(16)).error(p), ErrorCode::kWeightDTypeUnsupported);
   const plan::RmsNormParams norm{.width = 4};
   Recipe scale(row(NormVariant::kRouter, "", Source("s", Load::kOverRoot)),
