@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <boost/json.hpp>
+#include <set>
 
 #include "base/file.h"
 #include "engine/io/gguf_writer.h"
 #include "engine/models/config/outputs.h"
+#include "engine/models/gguf_export/model_keys.h"
 #include "engine/models/model.h"
 #include "engine/models/plan_compiler/dump.h"
 #include "engine/models/registry.h"
@@ -56,6 +58,39 @@ TEST(Keys, WhatAClassWritesByItselfIsKnown) {
     SCOPED_TRACE(std::string(model_type));
     if (model_type == "apertus") continue;  // its configuration is partly in its weights
     EXPECT_EQ(other_keys(bj::serialize(config)), "");
+  }
+}
+
+// A key that is left out has the value that its class has: as every class is by itself, without each of its keys. But for those whose
+// numbers are shapes too: a file that leaves them out is refused by a weight. And but for classes whose rotation is scaled by itself.
+TEST(Keys, WhatIsLeftOutIsAsItsClassHasIt) {
+  const auto read =
+      [](const bj::object& config) -> std::optional<std::pair<const Family*, engine::models::ModelConfig>> {
+    const ModelFiles files = ModelFiles::from_hugging_face(HfConfig::parse(bj::serialize(config)).value(), {}).value();
+    const Family* family = engine::models::find_family(files).value();
+    auto result = family->read_hf(HfKeys::of(files).value());
+    if (!result) return std::nullopt;  // the key is required, or the numbers are in weights
+    return std::pair(family, *std::move(result));
+  };
+  const bj::value defaults = parse_file(repository() / "tests/golden/class_defaults.json");
+  for (const auto& [model_type, value] : defaults.get_object()) {
+    const bj::object& whole = value.get_object();
+    const auto wanted = read(whole);
+    if (!wanted) continue;
+    for (const auto& [key, unused] : whole) {
+      static const std::set<std::string_view> kOfShapes{
+          "model_type",  "head_dim",        "num_key_value_heads", "q_lora_rank",          "n_shared_experts",
+          "num_experts", "mlp_layer_types", "num_local_experts",   "first_k_dense_replace"};
+      const bool scaled = model_type == "lfm3" || model_type == "ministral3";
+      if (kOfShapes.contains(key) || (scaled && key == "rope_parameters")) continue;
+      SCOPED_TRACE(std::string(model_type) + " without " + std::string(key));
+      bj::object rest = whole;
+      rest.erase(key);
+      const auto got = read(rest);
+      if (!got) continue;
+      for (const std::string& lost : engine::models::compare(*wanted->first, wanted->second, got->second).lost)
+        ADD_FAILURE() << lost;
+    }
   }
 }
 

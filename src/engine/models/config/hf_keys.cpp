@@ -333,8 +333,8 @@ Result<> read_hf_routed_experts(const HfKeys& keys, ModelConfig& config, const H
   moe.gate = plan::MoeGate::kSigmoid;
   moe.norm_topk = TRY(keys.text().boolean_or(names.normed, true));
   moe.group_score = plan::GroupScore::kTop2Sum;
-  const std::uint32_t groups_used = TRY(keys.number_or("topk_group", 0));
-  if (const std::uint32_t groups = TRY(keys.number_or(names.groups, 1)); grouped && groups > 1) {
+  const std::uint32_t groups_used = TRY(keys.number_or("topk_group", names.groups_used_absent));
+  if (const std::uint32_t groups = TRY(keys.number_or(names.groups, names.groups_absent)); grouped && groups > 1) {
     moe.groups = groups;
     moe.groups_used = TRY(check_count(keys.key("topk_group"), groups_used));
   }

@@ -159,6 +159,8 @@ struct HfExpertKeys {
   std::string_view shared = "n_shared_experts";
   std::uint32_t shared_absent = 0;
   std::string_view groups = "n_group";
+  std::uint32_t groups_absent = 1;
+  std::uint32_t groups_used_absent = 0;  // of topk_group; 0: the key is required where there are groups
   std::string_view normed = "norm_topk_prob";
   float scale_absent = 1;
 };

@@ -46,8 +46,9 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   TRY(demand_if(keys, "use_qk_norm", false, Opcode::kMultiheadAttention,
                 {slot_number(AttentionSlot::kQNorm), slot_number(AttentionSlot::kKNorm)}, config));
   config.logit_mul = TRY(check_positive(keys.key("logit_scale"), TRY(keys.text().f32_or("logit_scale", 0.0625F))));
-  TRY(read_hf_one_rope(keys, plan::RopeLayout::kInterleaved, {}, config));
-  if (config.architecture != kSecond) return config;
+  const bool is_second = config.architecture == kSecond;
+  TRY(read_hf_one_rope(keys, plan::RopeLayout::kInterleaved, {.theta_absent = is_second ? 1e4 : 5e5}, config));
+  if (!is_second) return config;
   const std::uint32_t window = TRY(read_hf_window(keys, 4096));
   const auto types = TRY(read_hf_layer_types(keys, "layer_types", config.layers.size()));
   const std::uint32_t period = TRY(keys.count_or("sliding_window_pattern", 4));

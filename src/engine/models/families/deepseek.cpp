@@ -46,8 +46,10 @@ base::Result<> read_hf_experts(const HfKeys& keys, ModelConfig& config) {
     return impossible(keys.key("topk_method"), std::string(method),
                       is_v3 ? "must be noaux_tc" : "must be greedy or group_limited_greedy");
   }
-  TRY(read_hf_routed_experts(keys, config, {}, grouped));
-  if (config.architecture == "glm4_moe_lite" && !keys.has("routed_scaling_factor")) config.moe.weights_scale = 1.8F;
+  const bool is_glm = config.architecture == "glm4_moe_lite";
+  HfExpertKeys names{.scale_absent = is_glm ? 1.8F : is_v3 ? 2.5F : 1.0F};
+  if (is_v3 && !is_glm) names.groups_absent = 8, names.groups_used_absent = 4;
+  TRY(read_hf_routed_experts(keys, config, names, grouped));
   if (is_v3) return {};
   config.moe.gate = plan::MoeGate::kSoftmax;
   config.moe.norm_topk = false;
@@ -58,8 +60,12 @@ base::Result<> read_hf_experts(const HfKeys& keys, ModelConfig& config) {
 // By mlp_layer_types (5), which has the dense layers first here, else by their number.
 base::Result<std::uint32_t> read_hf_dense_layers(const HfKeys& keys, const ModelConfig& config) {
   const std::size_t layers = config.layers.size();
-  if (!keys.has("mlp_layer_types"))
-    return keys.number_or("first_k_dense_replace", config.architecture == "glm4_moe_lite" ? 1 : 0);
+  if (!keys.has("mlp_layer_types")) {
+    const std::uint32_t absent = config.architecture == "glm4_moe_lite" ? 1
+                                 : config.architecture == "deepseek_v3" ? 3
+                                                                        : 0;
+    return keys.number_or("first_k_dense_replace", absent);
+  }
   const std::vector<bool> sparse = TRY(read_hf_mlp_layer_types(keys, layers));
   const auto first = std::ranges::find(sparse, true);
   if (std::find(first, sparse.end(), false) != sparse.end())
@@ -68,7 +74,8 @@ base::Result<std::uint32_t> read_hf_dense_layers(const HfKeys& keys, const Model
 }
 
 base::Result<ModelConfig> read_hf(const HfKeys& keys) {
-  ModelConfig config = TRY(read_hf_basics(keys, {}));
+  const bool is_glm = TRY(text_model_type(keys.root())) == "glm4_moe_lite";
+  ModelConfig config = TRY(read_hf_basics(keys, {.eps = is_glm ? 1e-5F : 1e-6F}));
   TRY(read_hf_latent(keys, config));
   config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", plan::Activation::kSilu));
   TRY(refuse_if(keys, "mlp_bias"));

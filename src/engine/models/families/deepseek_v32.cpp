@@ -100,15 +100,17 @@ base::Result<std::vector<bool>> read_indexed(const HfKeys& keys, std::size_t lay
 }
 
 base::Result<ModelConfig> read_hf(const HfKeys& keys) {
-  ModelConfig config = TRY(read_hf_basics(keys, {}));
-  const bool is_glm = config.architecture == "glm_moe_dsa";
+  const bool is_glm = TRY(text_model_type(keys.root())) == "glm_moe_dsa";
+  ModelConfig config = TRY(read_hf_basics(keys, {.eps = is_glm ? 1e-5F : 1e-6F}));
   TRY(read_hf_latent(keys, config));
   config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", plan::Activation::kSilu));
   TRY(refuse_if(keys, "mlp_bias"));
   TRY(demand_latent_weights(keys, config));
   TRY(demand_word(keys, "scoring_func", "sigmoid"));
   TRY(demand_word(keys, "topk_method", "noaux_tc"));
-  TRY(read_hf_routed_experts(keys, config, {.scale_absent = 2.5F}));
+  HfExpertKeys names{.scale_absent = 2.5F};
+  if (!is_glm) names.groups_absent = 8, names.groups_used_absent = 4;
+  TRY(read_hf_routed_experts(keys, config, names));
   TRY(read_hf_dense_first(keys, {}, config));
   if (keys.has("layer_types")) {
     for (const std::string_view word : TRY(keys.text().string_list("layer_types"))) {

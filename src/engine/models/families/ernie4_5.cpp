@@ -55,7 +55,7 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   TRY(demand_attention_biases(keys, config));
   TRY(refuse_if(keys, "use_bias"));
   if (config.architecture == "ernie4_5_moe") TRY(read_hf_experts(keys, config));
-  TRY(read_hf_one_rope(keys, plan::RopeLayout::kInterleaved, {}, config));
+  TRY(read_hf_one_rope(keys, plan::RopeLayout::kInterleaved, {.theta_absent = 5e5}, config));
   return config;
 }
 

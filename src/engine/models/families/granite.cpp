@@ -88,12 +88,13 @@ base::Result<> read_hf_swa(const HfKeys& keys, ModelConfig& config) {
 }
 
 base::Result<ModelConfig> read_hf(const HfKeys& keys) {
-  ModelConfig config = TRY(read_hf_dense(keys, {}));
+  const bool is_swa = TRY(text_model_type(keys.root())) == kSwa;
+  ModelConfig config = TRY(read_hf_dense(keys, {.eps = is_swa ? 1e-5F : 1e-6F}));
   TRY(demand_attention_biases(keys, config));
   TRY(refuse_if(keys, "mlp_bias"));
   TRY(read_hf_multipliers(keys, config));
   TRY(read_hf_one_rope(keys, plan::RopeLayout::kHalf, {}, config));
-  if (config.architecture == kSwa) TRY(read_hf_swa(keys, config));
+  if (is_swa) TRY(read_hf_swa(keys, config));
   return config;
 }
 

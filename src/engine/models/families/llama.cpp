@@ -46,7 +46,8 @@ base::Result<> read_hf_experts(const HfKeys& keys, ModelConfig& config) {
 }
 
 base::Result<ModelConfig> read_hf(const HfKeys& keys) {
-  ModelConfig config = TRY(read_hf_dense(keys, {}));
+  const bool is_mixtral = TRY(text_model_type(keys.root())) == "mixtral";
+  ModelConfig config = TRY(read_hf_dense(keys, {.eps = is_mixtral ? 1e-5F : 1e-6F}));
   TRY(demand_attention_biases(keys, config));
   TRY(demand_if(keys, "mlp_bias", false, Opcode::kSwiglu,
                 {slot_number(FfnSlot::kGateBias), slot_number(FfnSlot::kUpBias), slot_number(FfnSlot::kDownBias)},
@@ -55,12 +56,12 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
     for (const std::string_view flag : {"bias", "qkv_bias"})
       TRY(refuse_if(keys, flag));  // in the class's first spelling
   }
-  if (config.architecture == "mixtral") TRY(read_hf_experts(keys, config));
-  if (config.architecture == "mistral" || config.architecture == "mixtral") {
-    const std::uint32_t window = TRY(read_hf_window(keys, config.architecture == "mistral" ? 4096 : 0));
+  if (is_mixtral) TRY(read_hf_experts(keys, config));
+  if (config.architecture == "mistral" || is_mixtral) {
+    const std::uint32_t window = TRY(read_hf_window(keys, is_mixtral ? 0 : 4096));
     for (LayerConfig& layer : config.layers) layer.window = window;
   }
-  TRY(read_hf_one_rope(keys, plan::RopeLayout::kHalf, {}, config));
+  TRY(read_hf_one_rope(keys, plan::RopeLayout::kHalf, {.theta_absent = is_mixtral ? 1e6 : 1e4}, config));
   return config;
 }
 
