@@ -92,6 +92,18 @@ TEST(Granite4, LoadsWithoutAStateSpaceLayer) {
   }
 }
 
+TEST(GraniteSwa, RotatesWhereThePatternSaysSo) {
+  TinyLlama tiny = tiny_of("granite_swa");
+  for (const char* sinks : {"blk.0.attn_sinks.weight", "blk.1.attn_sinks.weight"}) tiny.shapes[sinks] = {tiny.heads};
+  constexpr std::array kFlags{std::byte{1}, std::byte{0}};
+  tiny.overrides["granite_swa.attention.rope_pattern"] =
+      io::GgufArray{.element_type = io::GgufType::kBool, .count = 2, .bytes = kFlags};
+  const auto compiled = compile(tiny);
+  ASSERT_TRUE(compiled->model) << compiled->model.error().message;
+  EXPECT_EQ(compiled->model->config.layers[0].rope, 0);
+  EXPECT_EQ(compiled->model->config.layers[1].rope, kNoRope);
+}
+
 struct Case {
   const char* name;
   ErrorCode code;

@@ -49,6 +49,10 @@ base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
   if (config.architecture != kSwa) return config;
   demand_sinks(config);
   TRY(read_gguf_windows(keys, {}, config));
+  const std::vector<std::uint32_t> rotates = TRY(keys.per_layer("attention.rope_pattern", config.layers.size(), 1));
+  for (std::size_t n = 0; n < rotates.size(); ++n) {
+    if (rotates[n] == 0) config.layers[n].rope = kNoRope;
+  }
   return config;
 }
 
@@ -107,9 +111,9 @@ const Family kGranite{
     .layer_templates = kLayerTemplates,
     .weights = kWeights,
     .gguf_claimed = kClaimed,
+    .gguf_others = kGraniteGgufOthers,
     .read_gguf = read_gguf,
     .read_hf = read_hf,
 };
 
 }  // namespace llorch::engine::models::families::granite
-    .gguf_others = kGraniteGgufOthers,
