@@ -382,6 +382,7 @@ const Spelling kSpellings[] = {
        c.erase("qk_head_dim");
        c.erase("rope_interleave");
      }},
+    {"glm_sparse_attention", "glm_moe_dsa_shared", set("layer_types", bj::array(4, "deepseek_sparse_attention"))},
     {"deepseek_v2_groups_not_asked_for", "deepseek_v2", both(set("n_group", 4), set("norm_topk_prob", true))},
 };
 INSTANTIATE_TEST_SUITE_P(Hf, Spellings, testing::ValuesIn(kSpellings),
@@ -629,6 +630,21 @@ TEST(GgufSpellings, CapsOfGemma2) {
   ASSERT_TRUE(model.model) << model.model.error().message;
   EXPECT_EQ(model.model->config.attention.logit_softcap, 50);
   EXPECT_EQ(model.model->config.logit_softcap, 30);
+}
+
+// Which layers of GLM-5 have an index, weights tell where no key does.
+TEST(GgufSpellings, IndexesOfGlm) {
+  if (!family_model("glm_moe_dsa", Format::kGguf)) GTEST_SKIP() << "no fixture of glm_moe_dsa";
+  GgufEdit edit = without("glm-dsa.attention.indexer.types");
+  for (const char* tensor : {"attn_q_b.weight", "attn_k.weight", "k_norm.weight", "k_norm.bias", "proj.weight"})
+    edit.without.push_back(std::string("blk.1.indexer.") + tensor);
+  const GgufModel model("glm_moe_dsa", edit);
+  ASSERT_TRUE(model.model) << model.model.error().message;
+  const auto indexes = [](const engine::plan::Instruction& insn) {
+    return insn.opcode == engine::plan::Opcode::kLightningIndex;
+  };
+  EXPECT_EQ(std::ranges::count_if(model.model->plans.decoder_prefill.plan.instructions, indexes),
+            static_cast<std::ptrdiff_t>(model.model->config.layers.size() - 1));
 }
 
 // Old files have the two halves of latent attention in one matrix, as the library does.

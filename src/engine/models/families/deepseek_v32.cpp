@@ -2,6 +2,7 @@
 #include "engine/models/families/families.h"
 #include "engine/models/families/latent.h"
 #include "engine/models/families/standard.h"
+#include "engine/models/weights/names.h"
 
 namespace llorch::engine::models::families::deepseek_v32 {
 namespace {
@@ -65,6 +66,10 @@ base::Result<ModelConfig> read_gguf(const GgufKeys& keys) {
   std::vector<bool> indexed;
   for (const std::uint32_t flag : TRY(keys.per_layer("attention.indexer.types", config.layers.size(), 1)))
     indexed.push_back(flag != 0);
+  // Files of GLM that do not say it have the weights of an index where there is one.
+  const bool tensors_tell = config.architecture == kGguf[1] && !keys.has("attention.indexer.types");
+  for (std::uint32_t n = 1; tensors_tell && n < indexed.size(); ++n)
+    indexed[n] = keys.files().find_tensor(tensor_name("blk.{}.indexer.attn_k.weight", n)) != nullptr;
   TRY(finish(keys.names(), TRY(keys.count("attention.head_count")), indexed, keys.key("attention.indexer.types"),
              config));
   return config;
@@ -114,7 +119,7 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys) {
   TRY(read_hf_dense_first(keys, {}, config));
   if (keys.has("layer_types")) {
     for (const std::string_view word : TRY(keys.text().string_list("layer_types"))) {
-      if (word != "indexed_attention")
+      if (word != "indexed_attention" && word != "deepseek_sparse_attention")  // of other versions of the library
         return impossible(keys.key("layer_types"), std::string(word), "must be indexed_attention for each layer");
     }
   }
