@@ -136,7 +136,7 @@ TEST_P(ExportedDirectory, HoldsTheTensorsOfTheFieldsConverter) {
 // Keys of which converters write something else than what the model's configuration says: a context for models that count
 // no positions, the width of dense layers that are not there.
 const std::set<std::string> kOtherwise{"granitehybrid.context_length", "qwen3moe.feed_forward_length",
-                                       "mamba2.feed_forward_length"};
+                                       "mamba2.feed_forward_length", "qwen2moe.feed_forward_length"};
 
 TEST_P(ExportedDirectory, SaysWhatTheFieldsConverterSays) {
   const auto reference = family_model(family(), Format::kGguf);
@@ -165,7 +165,8 @@ INSTANTIATE_TEST_SUITE_P(Golden, ExportedDirectory,
                                          "deepseek_v2", "deepseek_v3", "stablelm_norms", "nemotron_h_latent", "gpt2",
                                          "phi", "phimoe", "arcee", "internlm2", "ministral3_far", "falcon", "cohere",
                                          "cohere2", "cohere_norms", "granite_swa", "granitemoe", "granitemoeshared",
-                                         "olmo3", "exaone4", "exaone_moe", "glm4_moe", "dots1"),
+                                         "olmo3", "exaone4", "exaone_moe", "glm4_moe", "ernie4_5_moe", "qwen2_moe",
+                                         "dots1"),
                          [](const auto& test) { return std::string(test.param); });
 
 // Rows of queries and keys change places where readers of GGUF take other pairs than the directory has; no family has it the other

@@ -31,6 +31,8 @@ enum Feature : std::uint32_t {
   kRmsEpsilon = 1U << 12,     // the epsilon has the key of RMS norms, whatever norms are
   kTemperature = 1U << 13,    // attention.temperature_scale, counted in original contexts of yarn
   kLogitScale = 1U << 14,     // logit_scale is what logits are multiplied by
+  kSharedWidth = 1U << 15,    // expert_shared_feed_forward_length
+  kDenseFirst = 1U << 16,     // which layers are mixtures: leading_dense_block_count and a step of one
 };
 
 struct Dialect {
@@ -59,6 +61,8 @@ constexpr std::array kDialects{
     Dialect{"exaone4", kWindows, 4},
     Dialect{"glm4_moe", kAllExpertKeys},
     Dialect{"dots1", kAllExpertKeys},
+    Dialect{"ernie4_5", kFewExpertKeys | kSharedWidth | kDenseFirst},
+    Dialect{"qwen2_moe", kFewExpertKeys | kSharedWidth},
     Dialect{"exaone_moe", kWindows | kAllExpertKeys, 4},
 };
 
@@ -264,10 +268,15 @@ class KeyWriter {
     put("expert_used_count", moe.experts_used);
     put("expert_feed_forward_length", moe.ffn_expert);
     if (moe.latent != 0) put("moe_latent_size", moe.latent);
-    if (has(kMultiplierKeys) || has(kOneMixer)) put("expert_shared_feed_forward_length", moe.ffn_shared);
-    if (!has(kAllExpertKeys)) return;
+    if (has(kMultiplierKeys) || has(kOneMixer) || has(kSharedWidth))
+      put("expert_shared_feed_forward_length", moe.ffn_shared);
     std::uint32_t dense = 0;
     while (dense < config_.layers.size() && !layer_has(family_, config_.layers[dense], OpType::kMoe)) ++dense;
+    if (has(kDenseFirst)) {
+      put("leading_dense_block_count", dense);
+      put("interleave_moe_layer_step", 1U);
+    }
+    if (!has(kAllExpertKeys)) return;
     if (!has(kOneMixer)) put("leading_dense_block_count", dense);
     if (moe.ffn_shared != 0) put("expert_shared_count", moe.ffn_shared / moe.ffn_expert);
     if (has(kLatentKeys) || moe.groups != 0) {

@@ -152,7 +152,8 @@ TensorRole tensor_role(const WeightKey& key, bool head_is_stored) {
   if (key.opcode == Opcode::kEmbedding) return head_is_stored ? TensorRole::kEmbedding : TensorRole::kHead;
   const SlotSpec& slot = (*plan::weight_slots(key.opcode))[key.slot];
   if (key.opcode == Opcode::kLmHead && slot.use == plan::WeightUse::kMatrix) return TensorRole::kHead;
-  if (key.opcode == Opcode::kMoe && static_cast<plan::MoeSlot>(key.slot) == plan::MoeSlot::kRouter)
+  const auto of_moe = static_cast<plan::MoeSlot>(key.slot);
+  if (key.opcode == Opcode::kMoe && (of_moe == plan::MoeSlot::kRouter || of_moe == plan::MoeSlot::kSharedRouter))
     return TensorRole::kRouter;
   return slot.use == plan::WeightUse::kVector ? TensorRole::kFloats : TensorRole::kMatrix;
 }
