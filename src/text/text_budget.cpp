@@ -20,9 +20,13 @@ constexpr std::size_t kBytesMax = (std::size_t{1} << 31) - 1;
 // Published patterns take up to 25 steps for a byte, 1 to 15 of long runs; a tokenizer may have several: the longest prompt by default,
 // of 4 MiB, may take 64 for a byte. A step takes some 20 ns, so any text is refused after seconds. What is free lets a pattern that is
 // quadratic in runs pass over runs of about 1500 characters.
-constexpr std::uint64_t kStepsPerByte = 256;
+constexpr std::uint64_t kStepsPerByte = 256, kStepsPerByteAtLeast = 32;
 constexpr std::uint64_t kStepsFree = 1u << 22;
-constexpr std::uint64_t kStepsMax = 1u << 28;
+constexpr std::uint64_t kStepsMax = 1u << 28;  // where that leaves fewer for a byte than the least, those
+
+std::uint64_t steps_of(std::size_t bytes) {
+  return std::min(kStepsPerByte * bytes + kStepsFree, std::max(kStepsMax, kStepsPerByteAtLeast * bytes));
+}
 
 }  // namespace
 
@@ -30,7 +34,7 @@ TextBudget::TextBudget(std::size_t bytes, base::ErrorCode code)
     : bytes_(bytes),
       code_(code),
       growth_left_(std::min(kGrowthPerByte * bytes + kGrowthFree, kBytesMax - std::min(bytes, kBytesMax))),
-      steps_left_(std::min(kStepsPerByte * bytes + kStepsFree, kStepsMax)) {}
+      steps_left_(steps_of(bytes)) {}
 
 TextBudget TextBudget::of_tokens(const std::vector<std::string>& tokens) {
   std::size_t bytes = 0;
@@ -63,14 +67,13 @@ base::Error TextBudget::too_long() const {
 
 base::Error TextBudget::too_slow() const {
   const bool at_load = code_ == base::ErrorCode::kUnsupportedTokenizer;
-  return {
-      code_,
-      fmt::format(
-          "a pattern of the model's tokenizer takes more than {} steps for each of the {} bytes of {} and {}, or more "
-          "memory than it may; {}use the model's GGUF, whose pre-tokenizer has a name",
-          kStepsPerByte, bytes_, at_load ? "its own tokens" : "this text", kStepsFree,
-          at_load ? "" : "send a shorter text, or "),
-      {}};
+  return {code_,
+          fmt::format("a pattern of the model's tokenizer takes more than {} steps for the {} bytes of {}, or more "
+                      "memory than it may; "
+                      "{}use the model's GGUF, whose pre-tokenizer has a name",
+                      steps_of(bytes_), bytes_, at_load ? "its own tokens" : "this text",
+                      at_load ? "" : "send a shorter text, or "),
+          {}};
 }
 
 }  // namespace llorch::text

@@ -112,7 +112,7 @@ struct Table<MessagesRequest> {
   using S = MessagesRequest;
   static constexpr std::string_view kChangesNothing = "Accepted; changes nothing.";
   static Fields own() {
-    return {required("max_tokens", &S::max_tokens, "Tokens to generate at most.", {1, 1'000'000}),
+    return {required("max_tokens", &S::max_tokens, "Tokens to generate at most.", {1, kOutputTokensAskedMax}),
             optional("stream", &S::stream, "Send the output as it comes. Omitted: false."),
             optional("temperature", &S::temperature, "0 is greedy. Omitted: 1.", {0, 1}),
             optional("top_p", &S::top_p,

@@ -2,6 +2,7 @@
 #include "wire/gateway_fields.h"
 #include "wire/json_text_fields.h"
 #include "wire/llamacpp.h"
+#include "wire/request_limits.h"
 #include "wire/sampling_fields.h"
 
 namespace llorch::wire {
@@ -98,7 +99,7 @@ struct Table<LlamaCppGeneration> {
         optional("model", &S::model, "As in /v2/tasks. Omitted: the one that is configured.", {1, 512}),
         optional("n_predict", &S::n_predict,
                  "Tokens at most. Below 0: what the context has room for. 0: the prompt is read and no output told.",
-                 {-kAny, 1'000'000}),
+                 {-kAny, kOutputTokensAskedMax}),
         optional("stream", &S::stream, "Events as they come."),
         optional("seed", &S::seed, "Below 0, or 4294967295: one is drawn.", {-kAny, kAny}),
         optional("stop", &S::stop, "Texts that end the output; they are not part of it.", {0, kStopTextsMax}),

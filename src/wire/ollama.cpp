@@ -134,7 +134,8 @@ struct Table<OllamaOptions> {
   static Fields fields() {
     return {
         optional("seed", &S::seed, "Below 0: one is drawn."),
-        optional("num_predict", &S::num_predict, "0 and below: what the context has room for.", {-kAny, 1'000'000}),
+        optional("num_predict", &S::num_predict, "0 and below: what the context has room for.",
+                 {-kAny, kOutputTokensAskedMax}),
         optional("temperature", &S::temperature, "0 is greedy. Omitted: 0.8.", {0, 2}),
         optional("top_k", &S::top_k, "Most likely tokens kept; 0 and -1 are off. Omitted: 40.", {-1, 10'000'000}),
         optional("top_p", &S::top_p, "Smallest set of tokens with this probability mass; 1 is off. Omitted: 0.9.",

@@ -228,8 +228,8 @@ struct Table<ChatCompletionRequest> {
         required("messages", &S::messages, "Conversation to continue, for the model's chat template.",
                  {0, kRequestBytesMax}),
         optional("max_completion_tokens", &S::max_completion_tokens,
-                 "Tokens to generate at most. Omitted: what the context has room for.", {1, 1'000'000}),
-        optional("max_tokens", &S::max_tokens, "Older spelling of max_completion_tokens.", {1, 1'000'000}),
+                 "Tokens to generate at most. Omitted: what the context has room for.", {1, kOutputTokensAskedMax}),
+        optional("max_tokens", &S::max_tokens, "Older spelling of max_completion_tokens.", {1, kOutputTokensAskedMax}),
         optional("logprobs", &S::logprobs, "Every token comes with its log-probability."),
         optional("top_logprobs", &S::top_logprobs, "With logprobs: how many of the likeliest tokens are listed.",
                  {0, 20}),
@@ -337,7 +337,7 @@ struct Table<ResponsesRequest> {
                  {0, kRequestBytesMax}),
         optional("instructions", &S::instructions, "A system message before the input.", {0, 4 << 20}),
         optional("max_output_tokens", &S::max_output_tokens,
-                 "Tokens to generate at most. Omitted: what the context has room for.", {1, 1'000'000}),
+                 "Tokens to generate at most. Omitted: what the context has room for.", {1, kOutputTokensAskedMax}),
         optional("top_logprobs", &S::top_logprobs, "How many of the likeliest tokens are listed with each.", {0, 20}),
         optional("include", &S::include, "Known: message.output_text.logprobs. Others change nothing.", {0, 16}),
         optional("text", &S::text, "The output's format."),
@@ -465,16 +465,17 @@ template <>
 struct Table<TextCompletionRequest> {
   using S = TextCompletionRequest;
   static Fields own() {
-    return {required("prompt", &S::prompt, "Text to continue or its token ids, or several.", {0, kRequestBytesMax}),
-            optional("max_tokens", &S::max_tokens, "Tokens to generate at most. Omitted: 16.", {1, 1'000'000}),
-            optional("logprobs", &S::logprobs,
-                     "Every token comes with its log-probability and this many likelier ones.", {0, 5}),
-            optional("echo", &S::echo, "The text begins with the prompt. Not with logprobs."),
-            optional("best_of", &S::best_of, "As n; left out it is."),
-            optional("user", &S::user, "Accepted; changes nothing."),
-            optional("suffix", &S::suffix,
-                     "What follows on the output: the model fills in between the prompt and this. Empty: none.",
-                     {0, 4 << 20})};
+    return {
+        required("prompt", &S::prompt, "Text to continue or its token ids, or several.", {0, kRequestBytesMax}),
+        optional("max_tokens", &S::max_tokens, "Tokens to generate at most. Omitted: 16.", {1, kOutputTokensAskedMax}),
+        optional("logprobs", &S::logprobs, "Every token comes with its log-probability and this many likelier ones.",
+                 {0, 5}),
+        optional("echo", &S::echo, "The text begins with the prompt. Not with logprobs."),
+        optional("best_of", &S::best_of, "As n; left out it is."),
+        optional("user", &S::user, "Accepted; changes nothing."),
+        optional("suffix", &S::suffix,
+                 "What follows on the output: the model fills in between the prompt and this. Empty: none.",
+                 {0, 4 << 20})};
   }
   static Fields fields() {
     return joined(

@@ -167,7 +167,7 @@ struct Table<SubmitRequest> {
         optional("max_tokens", &S::max_tokens,
                  "Tokens to generate at most. Omitted: what the context has left after the prompt, within the server's "
                  "limit.",
-                 {1, 1'000'000}),
+                 {1, kOutputTokensMax}),
         optional("task_id", &S::task_id,
                  "The client's own id; a repeated call with the same body is answered the same.", {1, 256}),
         optional("session_id", &S::session_id,

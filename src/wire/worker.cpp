@@ -45,7 +45,7 @@ struct Table<ExecuteRequest> {
             optional("prompt_sha256", &S::prompt_sha256, "Of the text behind prompt_tokens, or of messages.", {64, 64}),
             optional("images", &S::images, "In the order of their tokens among prompt_tokens.", {0, 64}),
             optional("embedding", &S::embedding, "Vectors or scores of inputs are wanted, not a continuation."),
-            optional("max_tokens", &S::max_tokens, "", {1, 1'000'000}),
+            optional("max_tokens", &S::max_tokens, "", {1, kOutputTokensMax}),
             optional("temperature", &S::temperature, "0 is greedy.", {0, 2}),
             optional("stop", &S::stop, "", {0, kStopTextsMax}),
             optional("seed", &S::seed),

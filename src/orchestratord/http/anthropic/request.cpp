@@ -92,14 +92,14 @@ base::Result<Request> decode_messages(std::string_view text) {
   auto body = TRY(wire::decode<wire::MessagesRequest>(text, wire::UnknownKeys::kRefuse));
   Request out = TRY(prompt_part(body.prompt, std::move(body.extensions)));
   wire::SubmitRequest& submission = out.submission;
-  submission.max_tokens = body.max_tokens;
+  submission.max_tokens = chat::lowered_tokens(body.max_tokens);
   submission.temperature = body.temperature.value_or(1.0);
   submission.sampling.top_p = cut_or(body.top_p, submission.sampling.top_p);
   submission.sampling.top_k = cut_or(body.top_k, submission.sampling.top_k);
   submission.stop = body.stop_sequences;
   submission.seed = body.seed;
   TRY(wire::validate_submission(submission));
-  out.answer.max_tokens = body.max_tokens;
+  out.answer.max_tokens = *submission.max_tokens;
   out.answer.stream = body.stream.value_or(false);
   out.answer.stop = std::move(body.stop_sequences);
   return out;

@@ -1,13 +1,17 @@
 #pragma once
 // What the decoders of the chat APIs share.
+#include <algorithm>
 #include <boost/json/object.hpp>
 #include <boost/json/value.hpp>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "base/result.h"
 #include "base/utf8.h"
 #include "wire/json.h"
+#include "wire/request_limits.h"
 #include "wire/task.h"
 
 namespace llorch::orchestratord::http::chat {
@@ -23,6 +27,11 @@ inline tl::unexpected<base::Error> refused(std::string_view field, std::string_v
 inline std::string_view text_at(const boost::json::object& object, std::string_view name) {
   const boost::json::value* value = object.if_contains(name);
   return value != nullptr && value->is_string() ? std::string_view(value->get_string()) : std::string_view();
+}
+
+// Of a number of tokens that a client asked for, what a job may have.
+inline std::optional<std::int64_t> lowered_tokens(std::optional<std::int64_t> asked) {
+  return asked ? std::optional(std::min(*asked, wire::kOutputTokensMax)) : std::nullopt;
 }
 
 inline base::Result<> check_utf8(std::string_view body) {

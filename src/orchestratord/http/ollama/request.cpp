@@ -74,7 +74,7 @@ Request shared_part(const wire::OllamaRequest& body) {
   submission.sampling.logprobs = body.logprobs.value_or(false);
   submission.sampling.top_logprobs = submission.sampling.logprobs ? body.top_logprobs.value_or(0) : 0;
   if (body.format) submission.sampling.json_schema = body.format->schema;
-  if (value_or(options.num_predict, 0) > 0) submission.max_tokens = options.num_predict->value;
+  if (value_or(options.num_predict, 0) > 0) submission.max_tokens = chat::lowered_tokens(options.num_predict->value);
   if (value_or(options.seed, -1) >= 0) submission.seed = static_cast<std::uint64_t>(options.seed->value);
   if (options.stop) submission.stop = options.stop->texts;
   out.answer.model = body.model;

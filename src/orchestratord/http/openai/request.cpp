@@ -193,7 +193,7 @@ base::Result<Request> decode_chat(std::string_view text) {
   TRY(check_modalities(body.modalities));
   Request out = TRY(shared_part(body.common, body.extensions));
   wire::SubmitRequest& submission = out.submission;
-  submission.max_tokens = TRY(chat_tokens_max(body));
+  submission.max_tokens = chat::lowered_tokens(TRY(chat_tokens_max(body)));
   submission.messages = TRY(template_messages(body.messages));
   submission.documents = std::move(body.documents);
   submission.chat_template_kwargs = std::move(body.chat_template_kwargs);
@@ -227,7 +227,7 @@ base::Result<Request> decode_completion(std::string_view text) {
   } else {
     submission.parse_special = true;
   }
-  submission.max_tokens = body.max_tokens.value_or(kCompletionTokens);
+  submission.max_tokens = chat::lowered_tokens(body.max_tokens.value_or(kCompletionTokens));
   submission.sampling.logprobs = body.logprobs.has_value();
   submission.sampling.top_logprobs = body.logprobs.value_or(0);
   out.answer.endpoint = Endpoint::kCompletions;
@@ -251,7 +251,7 @@ base::Result<Request> decode_response(std::string_view text) {
   TRY(check_response(body));
   Request out = TRY(shared_part(body.common, body.extensions));
   wire::SubmitRequest& submission = out.submission;
-  submission.max_tokens = body.max_output_tokens;
+  submission.max_tokens = chat::lowered_tokens(body.max_output_tokens);
   ResponseTools tools = TRY(chat_tools(body.tools));
   submission.messages = TRY(template_messages(TRY(chat_messages(body.input, body.instructions, tools.members))));
   submission.chat_template_kwargs = std::move(body.chat_template_kwargs);

@@ -138,11 +138,11 @@ base::Result<EmbeddingPrompt> embedding_prompt(const wire::SubmitRequest& reques
               .with("tokens_in", count)
               .with("context_tokens", context_tokens));
     }
-    if (std::cmp_greater(prompt.tokens.size() + tokens.size(), wire::kPromptTokensMax)) {
+    if (std::cmp_greater(prompt.tokens.size() + tokens.size(), wire::kInputTokensMax)) {
       return base::fail(invalid_field("input", "length",
                                       fmt::format("the inputs up to input {} have more than {} tokens together; send "
                                                   "them in several requests",
-                                                  number, wire::kPromptTokensMax)));
+                                                  number, wire::kInputTokensMax)));
     }
     prompt.tokens.insert(prompt.tokens.end(), tokens.begin(), tokens.end());
     prompt.order.input_tokens.push_back(count);

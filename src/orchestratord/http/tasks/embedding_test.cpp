@@ -54,14 +54,14 @@ TEST(EmbeddingPrompt, HoldsInputsOneBehindTheOther) {
 
 TEST(EmbeddingPrompt, HasAsManyTokensAsAJobMayHave) {
   constexpr std::int64_t kInputs = 4;
-  const std::vector<std::int32_t> ids(wire::kPromptTokensMax / kInputs, 7);
+  const std::vector<std::int32_t> ids(wire::kInputTokensMax / kInputs, 7);
   std::vector<wire::TextOrTokens> inputs(kInputs, {.tokens = ids});
   EXPECT_TRUE(embedding_prompt(request(inputs), model(), 0));
   inputs.push_back({.tokens = {7}});
   const auto refused = embedding_prompt(request(inputs), model(), 0);
   ASSERT_FALSE(refused);
   EXPECT_EQ(field_of(refused.error()), "input");
-  EXPECT_NE(refused.error().message.find("more than 4194304 tokens"), std::string::npos) << refused.error().message;
+  EXPECT_NE(refused.error().message.find("more than 1048576 tokens"), std::string::npos) << refused.error().message;
 }
 
 TEST(PromptIds, AreTheModelsOwnAndNoImages) {

@@ -73,7 +73,8 @@ std::int64_t engine_max_tokens(const wire::SubmitRequest& request, const wire::M
   if (facts.context_length <= 0) return std::min(limit, kMaxTokensUnknown);
   const auto bytes =
       static_cast<std::int64_t>(request.prompt ? request.prompt->bytes() : request.messages->text.size());
-  return std::clamp(facts.context_length - bytes, std::min(kMaxTokensAtLeast, limit), limit);
+  const std::int64_t prompt_tokens = is_cut ? bytes / 2 : bytes;
+  return std::clamp(facts.context_length - prompt_tokens, std::min(kMaxTokensAtLeast, limit), limit);
 }
 
 }  // namespace llorch::orchestratord::http::tasks

@@ -16,8 +16,9 @@ namespace llorch::orchestratord::http::tasks {
 // the field.
 base::Result<> fit_to_engine(wire::SubmitRequest& request, const std::vector<std::string>& images,
                              const wire::ModelFacts& facts, std::span<const std::string_view> api_defaults);
-// Where the client names none, or no fewer than the context has and its API cuts that: what the context surely leaves, as the prompt has
-// at most as many tokens as bytes; at least 256, or 2,048 where nobody knows the context. `limit`: of this server.
+// Where the client names none: what the context surely leaves, as the prompt has at most as many tokens as bytes. Where it names no fewer
+// than the context has, and its API cuts that: what the context leaves a prompt of a token for two bytes, as hardly any has more. At least
+// 256, or 2,048 where nobody knows the context. `limit`: of this server.
 std::int64_t engine_max_tokens(const wire::SubmitRequest& request, const wire::ModelFacts& facts, std::int64_t limit,
                                LongOutputs long_outputs);
 

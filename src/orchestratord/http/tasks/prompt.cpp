@@ -19,20 +19,32 @@ namespace {
 constexpr std::int64_t kModelWaitMs = 2000;
 constexpr std::int64_t kReplacedRetryAfterMs = 1000;
 
+// Control tokens add no bytes to an output.
+std::ptrdiff_t control_count(std::span<const base::TokenId> tokens, const text::Tokenizer& tokenizer) {
+  return std::ranges::count_if(tokens, [&](base::TokenId id) { return tokenizer.token_bytes(id).empty(); });
+}
+
 // A client that writes a whole prompt, markers and all, may have written the token that begins it as well.
-base::Result<text::ChatPrompt> prompt_with_markers(const std::string& written, const text::Tokenizer& tokenizer) {
-  auto tokens = TRY(tokenizer.encode(written, {.parse_special = true}));
+base::Result<text::ChatPrompt> prompt_with_markers(const std::string& written, const models::KnownModel& model) {
+  const text::Tokenizer& tokenizer = *model.tokenizer;
+  text::ChatPrompt out{TRY(tokenizer.encode(written, {.parse_special = true})), written};
+  const std::ptrdiff_t added = control_count(TRY(tokenizer.encode("")), tokenizer);
+  if (control_count(out.tokens, tokenizer) == added) return out;
+  out.text.clear();
   const text::TokenizerFacts& facts = tokenizer.facts();
-  if (facts.add_bos && tokens.size() > 1 && tokens[0] == facts.bos && tokens[1] == facts.bos)
-    tokens.erase(tokens.begin());
-  const bool is_plain = tokens == TRY(tokenizer.encode(written));
-  return text::ChatPrompt{std::move(tokens), is_plain ? written : std::string()};
+  const bool begins_twice =
+      facts.add_bos && out.tokens.size() > 1 && out.tokens[0] == facts.bos && out.tokens[1] == facts.bos;
+  if (begins_twice) out.tokens.erase(out.tokens.begin());
+  std::vector<std::int32_t> ids;
+  for (const base::TokenId id : out.tokens) ids.push_back(static_cast<std::int32_t>(base::index(id)));
+  TRY(check_ids("prompt", "prompt", ids, model));
+  return out;
 }
 
 base::Result<text::ChatPrompt> plain_prompt(const wire::SubmitRequest& request, const models::KnownModel& model) {
   const wire::TextOrTokens& prompt = *request.prompt;
   if (!prompt.has_tokens()) {
-    if (request.parse_special.value_or(false)) return prompt_with_markers(prompt.text, *model.tokenizer);
+    if (request.parse_special.value_or(false)) return prompt_with_markers(prompt.text, model);
     return text::ChatPrompt{TRY(model.tokenizer->encode(prompt.text)), prompt.text};
   }
   TRY(check_ids("prompt", "prompt", prompt.tokens, model));
@@ -118,13 +130,6 @@ base::Result<ChatTurn> chat_turn(wire::SubmitRequest request, const chat::ToolUs
   return ChatTurn{std::move(request), std::move(prompt), std::move(reading)};
 }
 
-// The reason and the words are those by which clients know that they must send less text.
-base::Result<> too_long(std::string_view field, std::string_view what, std::size_t bytes, std::string_view limit,
-                        std::int64_t bytes_max) {
-  return chat::refused(std::string(field), "CONTEXT_TOO_LARGE",
-                       fmt::format("{} too long: {} bytes > {} maximum (limits.{})", what, bytes, bytes_max, limit));
-}
-
 // Each input of an embedding or rerank job is a prompt of its own; a query is read once with each document.
 base::Result<> check_inputs(const wire::SubmitRequest& request, const config::LimitsConfig& limits) {
   const std::size_t query_bytes = request.query ? request.query->size() : 0;
@@ -166,6 +171,12 @@ base::Error replaced_file() {
 }
 
 }  // namespace
+
+base::Result<> too_long(std::string_view field, std::string_view what, std::size_t bytes, std::string_view limit,
+                        std::int64_t bytes_max) {
+  return chat::refused(std::string(field), "CONTEXT_TOO_LARGE",
+                       fmt::format("{} too long: {} bytes > {} maximum (limits.{})", what, bytes, bytes_max, limit));
+}
 
 std::size_t bytes_of(const wire::SubmitRequest& request) {
   std::size_t bytes = (request.prompt ? request.prompt->bytes() : 0) + (request.suffix ? request.suffix->size() : 0);

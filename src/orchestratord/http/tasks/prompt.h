@@ -28,6 +28,10 @@ struct Inputs {
 base::Result<Inputs> take_inputs(wire::SubmitRequest request, const config::LimitsConfig& limits,
                                  LongOutputs long_outputs = LongOutputs::kRefuse);
 
+// The refusal by which clients know that they must send less text.
+base::Result<> too_long(std::string_view field, std::string_view what, std::size_t bytes, std::string_view limit,
+                        std::int64_t bytes_max);
+
 // Of all that becomes tokens, a query once for each document; an id counts as the bytes it takes.
 std::size_t bytes_of(const wire::SubmitRequest& request);
 

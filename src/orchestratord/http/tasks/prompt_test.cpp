@@ -53,6 +53,11 @@ TEST(WholePrompt, SpellsControlTokensWhereItsClientSaysSo) {
   EXPECT_EQ(marked.text, "") << "no text says it all";
   EXPECT_EQ(encoded("<fim_prefix>a", coder(), false).tokens.size(), 13u);
   EXPECT_EQ(encoded("ab", coder(), true).text, "ab");
+  models::KnownModel sees = coder();
+  sees.facts.images = wire::ModelImages{.image_token = 256};
+  auto image = request("<fim_prefix>a", {});
+  image.parse_special = true;
+  EXPECT_EQ(detail(prepare({std::move(image), {}}, {}, sees, {}).error(), "reason"), "image_token");
 
   text::TokenizerData data = text::byte_bpe_data({}, {{"<s>", text::TokenKind::kControl}});
   data.bos = text::TokenId{256};
@@ -185,7 +190,7 @@ TEST(EngineText, AnOutputThatNoPromptLeavesIsCut) {
   EXPECT_EQ(tokens(32000, LongOutputs::kCut), 800);
   EXPECT_EQ(tokens(700, LongOutputs::kRefuse), 700);
   facts.context_length = 500;
-  EXPECT_EQ(tokens(32000, LongOutputs::kCut), 500 - 4);
+  EXPECT_EQ(tokens(32000, LongOutputs::kCut), 500 - 2) << "a token has two bytes";
   EXPECT_EQ(tokens(600, LongOutputs::kRefuse), 600) << "its engine refuses it";
   facts.context_length = 0;
   EXPECT_EQ(tokens(32000, LongOutputs::kCut), 800);

@@ -32,8 +32,10 @@ std::string params_json(const wire::ExecuteRequest& r, const std::optional<wire:
                      placement ? R"(,"placement":)" + wire::encode(*placement) : "");
 }
 
-// What makes two submissions the same one.
-std::string digest_of(const wire::SubmitRequest& request, const std::vector<std::string>& images) {
+// What makes two submissions the same one. How a prompt is read is its API's affair, and not among it: a batch that began under a version
+// that read it otherwise still finds its jobs.
+std::string digest_of(wire::SubmitRequest request, const std::vector<std::string>& images) {
+  request.parse_special.reset();
   base::Sha256 hash;
   hash.update(wire::encode(request));
   for (const std::string& image : images) hash.update(base::to_hex(base::sha256(image)));

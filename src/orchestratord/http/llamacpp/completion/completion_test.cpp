@@ -188,7 +188,7 @@ TEST(LlamaCppCompletion, APromptIsTextsAndIdsInARow) {
 TEST(LlamaCppCompletion, ALongPromptIsRefusedBeforeItIsRead) {
   const auto call = decode_completion(R"({"prompt":["abc",1,"d"]})");
   EXPECT_TRUE(check_bytes(call->prompt, 8));
-  EXPECT_EQ(reason(check_bytes(call->prompt, 7).error()), "prompt length");
+  EXPECT_EQ(reason(check_bytes(call->prompt, 7).error()), "prompt CONTEXT_TOO_LARGE");
 }
 
 TEST(LlamaCppCompletion, AnotherSystemsEngineTakesOneText) {

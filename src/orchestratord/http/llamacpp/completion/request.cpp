@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "orchestratord/http/chat/parsing.h"
+#include "orchestratord/http/tasks/prompt.h"
 #include "wire/json.h"
 
 namespace llorch::orchestratord::http::llamacpp {
@@ -130,7 +131,7 @@ base::Result<CompletionCall> shared_part(wire::LlamaCppGeneration given) {
   submission.model = given.model;
   submission.temperature = std::max(given.temperature, 0.0);
   submission.sampling = sampling_of(given);
-  if (given.n_predict >= 0) submission.max_tokens = std::max<std::int64_t>(given.n_predict, 1);
+  if (given.n_predict >= 0) submission.max_tokens = chat::lowered_tokens(std::max<std::int64_t>(given.n_predict, 1));
   if (given.seed.value_or(-1) >= 0 && *given.seed != kDrawn) submission.seed = static_cast<std::uint64_t>(*given.seed);
   if (given.stop) submission.stop = given.stop->texts;
   out.answer.stream = given.stream;
@@ -197,9 +198,7 @@ base::Result<> check_bytes(const wire::LlamaCppPrompt& prompt, std::int64_t byte
   std::size_t bytes = 0;
   for (const wire::TextOrTokens& part : prompt.parts) bytes += part.bytes();
   if (bytes <= static_cast<std::size_t>(bytes_max)) return {};
-  return refused(
-      "prompt", "length",
-      fmt::format("the prompt has {} bytes; this server takes up to {} (limits.prompt_bytes_max)", bytes, bytes_max));
+  return tasks::too_long("prompt", "the prompt is", bytes, "prompt_bytes_max", bytes_max);
 }
 
 base::Result<> set_prompt(CompletionCall& call, const text::Tokenizer* tokenizer) {
