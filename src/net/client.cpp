@@ -413,6 +413,7 @@ class Client::Impl {
       }
     }
     shared_.live->wait_empty();
+    shared_.lookups->close();  // a cancelled operation's timer may keep them until the runtime is destroyed
   }
 
   bool on_io_thread() const { return runtime_.on_io_thread(); }

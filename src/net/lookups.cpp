@@ -60,16 +60,17 @@ struct Lookups::State {
     const std::lock_guard lock(mutex);
     const auto it = waiting.find(host);
     if (context == nullptr || it == waiting.end()) return;
-    asio::post(*context, [error, addresses = std::move(addresses), all = std::move(it->second)] {
+    auto all = std::move(it->second);
+    waiting.erase(it);
+    asio::post(*context, [error, addresses = std::move(addresses), all = std::move(all)] {
       for (const Done& done : all) done(error, addresses);
     });
-    waiting.erase(it);
   }
 };
 
 Lookups::Lookups(asio::io_context& context) : state_(std::make_shared<State>()) { state_->context = &context; }
 
-Lookups::~Lookups() {
+void Lookups::close() {
   const std::lock_guard lock(state_->mutex);
   state_->context = nullptr;
   state_->waiting.clear();
@@ -90,7 +91,10 @@ void Lookups::find(const std::string& host, Done done) {
             error = resolve(host, addresses);
           } catch (const std::exception&) {
           }
-          state->answer(host, error, std::move(addresses));
+          try {
+            state->answer(host, error, std::move(addresses));
+          } catch (const std::exception&) {  // who waits has a time limit
+          }
         }).detach();
         return;
       } catch (const std::exception&) {  // the system gives no thread

@@ -21,8 +21,10 @@ class Lookups {
   explicit Lookups(boost::asio::io_context& context);
   Lookups(const Lookups&) = delete;
   Lookups& operator=(const Lookups&) = delete;
-  // Waits for nobody: what has no answer by then gets none.
-  ~Lookups();
+  ~Lookups() { close(); }
+
+  // Waits for nobody: what has no answer by then gets none. The context may go away behind it.
+  void close();
 
   // `done` is called on the context. REQUIRES: it may be destroyed on any thread. Thread-safe.
   void find(const std::string& host, Done done);

@@ -513,7 +513,8 @@ TEST(OpenAiCompletion, TheOutputStandsBetweenPromptAndSuffix) {
   const auto whole = decode_completion(R"({"model":"m","prompt":"p","suffix":""})");
   EXPECT_FALSE(whole->submission.suffix);
   EXPECT_EQ(whole->submission.parse_special, true);
-  EXPECT_EQ(decode_completion(R"({"model":"m","prompt":"p","max_tokens":2147483647})")->submission.max_tokens, 1'000'000);
+  EXPECT_EQ(decode_completion(R"({"model":"m","prompt":"p","max_tokens":2147483647})")->submission.max_tokens,
+            1'000'000);
   EXPECT_EQ(decode_completion(R"({"model":"m","prompt":["p",""],"suffix":"s"})")->prompts.size(), 2u);
 }
 
