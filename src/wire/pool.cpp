@@ -136,8 +136,12 @@ template <>
 struct Table<WatchedModel> {
   using S = WatchedModel;
   static Fields fields() {
-    return {required("model_id", &S::model_id, "", {1, 128}), required("model_ref", &S::model_ref, "", {1, 4096}),
-            optional("stamp", &S::stamp, "Another one: the file has changed.", {0, 64})};
+    return {
+        required("model_id", &S::model_id, "", {1, 128}), required("model_ref", &S::model_ref, "", {1, 4096}),
+        optional(
+            "stamp", &S::stamp,
+            "Another one: the file has changed. Omitted: it is not known what model_ref, a file or a directory, holds.",
+            {0, 64})};
   }
 };
 template <>

@@ -79,6 +79,24 @@ def test_a_node_takes_over_no_name_of_the_operator(stack, tmp_path):
         assert stack.request("DELETE", "/v2/pools/watcher", headers=bearer(node.token)).status in (200, 202, 204)
 
 
+def test_an_old_report_tells_nothing_of_watched_files(stack):
+    """Requests overtake each other: what a report says that was written before the last one is over."""
+    node = pair(stack, "overtaken")
+    names = {sequence: f"watched-{sequence}" for sequence in (5, 4, 6)}
+    for name in names.values():
+        made = stack.request("POST", "/v2/catalog/models", {"model_id": name, "model_ref": f"file:{MODEL}"}, headers=bearer(OPERATOR))
+        assert made.status in (200, 201), made.body
+    with Listener() as other:
+        for sequence, name in names.items():
+            watched = [{"model_id": name, "model_ref": f"file:/watched/{name}.gguf", "stamp": "1"}]
+            report = {**state("overtaken", other.url), "sequence": sequence, "watched_models": watched}
+            assert stack.request("POST", "/v2/pools/register", report, headers=bearer(node.token)).status == 200
+        stack.wait_lines("orchestratord", "catalog.watched_model_refused", "watched-6")
+        log = stack.log("orchestratord")
+        assert '"watched-5"' in log and '"watched-4"' not in log
+        assert stack.request("DELETE", "/v2/pools/overtaken", headers=bearer(node.token)).status in (200, 202, 204)
+
+
 def pool_ids(stack):
     return sorted(pool["pool_id"] for pool in stack.pools())
 

@@ -120,25 +120,35 @@ base::Result<> Pools::check_own(const net::Request& request, const std::string& 
       {}}.with("pool_id", own));
 }
 
+// Requests overtake each other on their way.
+bool Pools::is_news(const base::PoolId& pool_id, const ReportPlace& place) {
+  ReportPlace& last = last_[pool_id.value];
+  if (last.boot_id == place.boot_id && place.sequence < last.sequence) return false;
+  last = place;
+  return true;
+}
+
 // `reply` is what an accepted report is answered with.
 void Pools::take_state(const net::Request& request, const net::ExchangePtr& exchange, wire::PoolState state,
                        std::function<std::string(std::int64_t interval_ms)> reply) {
   if (auto own = check_own(request, state.pool_id); !own) return refuse(context_, exchange, std::move(own).error());
   std::string endpoint = state.endpoint;
   base::PoolId pool_id(state.pool_id);
-  auto watched = state.watched_models;
+  auto watched = std::move(state.watched_models);
+  const ReportPlace place{.boot_id = state.boot_id, .sequence = state.sequence};
   if (!context_.pools->announce(request.peer.principal, endpoint)) {
     return refuse(context_, exchange, ended_credential());
   }
   context_.core->ask<core::AnswerPool>(
       core::PoolSeen{.request = {}, .state = std::move(state), .asked_endpoint = {}},
       [this, pool_id = std::move(pool_id), endpoint = std::move(endpoint), reply = std::move(reply),
-       watched = std::move(watched), exchange](core::AnswerPool answer) mutable {
+       watched = std::move(watched), place, exchange](core::AnswerPool answer) mutable {
         if (!answer.heartbeat_interval_ms) {
           return refuse(context_, exchange, std::move(answer.heartbeat_interval_ms).error());
         }
-        context_.request_executor->post(
-            [this, pool_id, watched = std::move(watched)] { on_watched_(pool_id, watched); });
+        context_.request_executor->post([this, pool_id, place, watched = std::move(watched)] {
+          if (is_news(pool_id, place)) on_watched_(pool_id, watched);
+        });
         // An old report is taken, and moves nobody.
         if (context_.pools->endpoint_of(pool_id) == endpoint) context_.catalog->pool_seen(endpoint);
         exchange->respond(net::http::json_response(200, reply(*answer.heartbeat_interval_ms)));
@@ -232,7 +242,13 @@ void Pools::unpair(const net::Request& request, const net::ExchangePtr& exchange
     if (!*unpaired) return refuse(context_, exchange, {ErrorCode::kPoolNotFound, "no pool of this id is paired", {}});
     base::log_event(base::LogLevel::kInfo, "pool.unpaired", {}, "A pool's credential is refused from now on.",
                     {{"pool_id", pool_id}, {"by", caller}});
-    end_of(pool_id, lost, exchange, [exchange] { exchange->respond({.status = 204, .headers = {}, .body = {}}); });
+    end_of(pool_id, lost, exchange, [this, pool_id, exchange] {
+      context_.request_executor->post([this, pool_id, exchange] {
+        last_.erase(pool_id.value);
+        on_unpaired_(pool_id);
+        exchange->respond({.status = 204, .headers = {}, .body = {}});
+      });
+    });
   });
 }
 

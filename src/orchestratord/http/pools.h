@@ -1,5 +1,8 @@
 #pragma once
 // /v2/pools, /v2/cache and /v2/internal/workers: pool managers report here, and clients ask what is known of pools.
+#include <map>
+#include <string>
+
 #include "orchestratord/http/context.h"
 
 namespace llorch::orchestratord::http {
@@ -7,9 +10,13 @@ namespace llorch::orchestratord::http {
 // Thread-safe. REQUIRES: `context` outlives it.
 class Pools {
  public:
-  // `on_watched` is told, on the request executor's thread, what lies in the directories that a pool watches, with each of its reports.
+  // `on_watched` is told, on the request executor's thread, what lies in the directories that a pool watches, with each of its
+  // reports that is not older than the one before.
   using OnWatched = std::function<void(const base::PoolId&, const std::vector<wire::WatchedModel>&)>;
-  Pools(const Context& context, OnWatched on_watched) : context_(context), on_watched_(std::move(on_watched)) {}
+  // `on_unpaired` is told, on the same thread, of a pool that is forgotten for good.
+  using OnUnpaired = std::function<void(const base::PoolId&)>;
+  Pools(const Context& context, OnWatched on_watched, OnUnpaired on_unpaired)
+      : context_(context), on_watched_(std::move(on_watched)), on_unpaired_(std::move(on_unpaired)) {}
 
   void list(const net::Request& request, const net::ExchangePtr& exchange);
   void register_pool(const net::Request& request, const net::ExchangePtr& exchange);
@@ -25,6 +32,11 @@ class Pools {
   void unpair(const net::Request& request, const net::ExchangePtr& exchange);
 
  private:
+  struct ReportPlace {
+    std::string boot_id;
+    std::int64_t sequence = 0;  // of that boot
+  };
+  bool is_news(const base::PoolId& pool_id, const ReportPlace& place);
   base::Result<> check_own(const net::Request& request, const std::string& pool_id) const;
   void take_state(const net::Request& request, const net::ExchangePtr& exchange, wire::PoolState state,
                   std::function<std::string(std::int64_t interval_ms)> reply);
@@ -33,6 +45,8 @@ class Pools {
 
   const Context& context_;
   const OnWatched on_watched_;
+  const OnUnpaired on_unpaired_;
+  std::map<std::string, ReportPlace> last_;  // by pool; on the request executor's thread
 };
 
 // Decodes and checks a pool manager's report on itself and drops a trailing slash of its endpoint. `endpoint_asked`:

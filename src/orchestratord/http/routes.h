@@ -37,10 +37,12 @@ class Api {
         batch_runner_(context, submitter_),
         tasks_(context, submitter_, kept_results_),
         sessions_(context),
-        pools_(context,
-               [this](const base::PoolId& pool_id, const std::vector<wire::WatchedModel>& models) {
-                 watched_models_.seen(pool_id, models);
-               }),
+        pools_(
+            context,
+            [this](const base::PoolId& pool_id, const std::vector<wire::WatchedModel>& models) {
+              watched_models_.seen(pool_id, models);
+            },
+            [this](const base::PoolId& pool_id) { watched_models_.unpaired(pool_id); }),
         preloads_(context, submitter_),
         pool_control_(context, preloads_),
         artifacts_(context),

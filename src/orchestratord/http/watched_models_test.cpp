@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <utility>
 
 #include "orchestratord/http/testing/held_pool.h"
@@ -15,6 +16,7 @@ using testing::HeldPool;
 struct WatchedModelsTest : HeldPool {
   CatalogModels catalog_models{context};
   WatchedModels watched{context, catalog_models};
+  const base::PoolId other_pool{"pool-b"};
 
   static wire::WatchedModel file(int n) {
     const std::string name = "m" + std::to_string(n);
@@ -57,7 +59,8 @@ TEST_F(WatchedModelsTest, SoManyAreLookedAtAtOnce) {
   watched.seen(pool, files);
   watched.seen(pool, files);
   EXPECT_EQ(client.requests.size(), 16U);
-  watched.seen(base::PoolId("pool-b"), {file(100)});
+  ASSERT_TRUE(pools->pair(other_pool));
+  watched.seen(other_pool, {file(100)});
   ASSERT_EQ(client.requests.size(), 17U) << "of another pool";
   describe(file(100).model_ref);
   int reports = 0;
@@ -77,6 +80,55 @@ TEST_F(WatchedModelsTest, TheNextReportBringsTheOthersFirst) {
   watched.seen(pool, files);
   for (int n = 16; n < 24; ++n) describe(file(n).model_ref);
   EXPECT_EQ(names->named().size(), 8U);
+}
+
+// A pool that has just started, or that cannot read a directory, knows of no model; what the operator has set of its models stays.
+TEST_F(WatchedModelsTest, WhatIsNotKnownKeepsItsName) {
+  watched.seen(pool, {file(1)});
+  describe(file(1).model_ref);
+  ASSERT_TRUE(names->change("m1", [](wire::NamedModel& model) { model.pinned = true; }));
+  watched.seen(pool, {{.model_id = "models", .model_ref = "file:/models", .stamp = ""}});
+  wire::WatchedModel unread = file(1);
+  unread.stamp = "";
+  watched.seen(pool, {unread});
+  EXPECT_TRUE(client.requests.empty()) << "there is nothing to ask of it";
+  ASSERT_TRUE(names->find("m1"));
+  EXPECT_TRUE(names->find("m1")->pinned);
+  watched.seen(pool, {{.model_id = "mod", .model_ref = "file:/mod", .stamp = ""}});
+  EXPECT_FALSE(names->find("m1")) << "another directory";
+}
+
+TEST_F(WatchedModelsTest, ANameIsGivenOnceItIsFree) {
+  ASSERT_TRUE(names->put({.model_id = "m1", .source = "hf:org/m1", .model_ref = "file:/models/own.gguf"}));
+  for (int i = 0; i < 2; ++i) watched.seen(pool, {file(1)});
+  EXPECT_TRUE(client.requests.empty());
+  ASSERT_TRUE(names->erase("m1"));
+  watched.seen(pool, {file(1)});
+  ASSERT_EQ(client.requests.size(), 1U);
+  describe(file(1).model_ref);
+  EXPECT_EQ(names->find("m1")->source, file(1).model_ref);
+}
+
+// Nobody tells of them any more. Running jobs keep theirs until they have ended.
+TEST_F(WatchedModelsTest, TheNamesOfAnUnpairedPoolGo) {
+  watched.seen(pool, {file(1), file(2), file(3)});
+  for (const int n : {1, 2}) describe(file(n).model_ref);
+  const auto job = std::make_shared<LiveJobData>();
+  job->record.job_id = base::JobId("job-1");
+  job->record.model_ref = names->find("m1")->model_ref;
+  jobs.add(job);
+  ASSERT_TRUE(pools->unpair(pool).value());
+  watched.unpaired(pool);
+  ASSERT_TRUE(names->find("m1"));
+  EXPECT_FALSE(names->find("m2"));
+  describe(file(3).model_ref);  // it was asked before
+  EXPECT_FALSE(names->find("m3"));
+  watched.seen(pool, {file(4)});  // sent before
+  EXPECT_TRUE(client.requests.empty());
+  jobs.remove(job->record.job_id);
+  ASSERT_TRUE(pools->pair(other_pool));
+  watched.seen(other_pool, {});
+  EXPECT_FALSE(names->find("m1"));
 }
 
 }  // namespace
