@@ -163,6 +163,7 @@ PoolManager::Impl::Impl(PoolManagerOptions options, StateLock lock, gpu_inventor
                     .predicts = options_.config.pool_managerd.worker_speculation == "mtp"})),
       watch_({.directories = watched_directories(options_.config),
               .check = [this](const std::filesystem::path& model) { return catalog_.check(model); }}),
+      watched_models_(watch_.models()),
       lifecycle_(lifecycle_config(options_.config), entropy_),
       client_(runtime_),
       server_(runtime_, net::ServerOptions{.component = "pool-managerd",

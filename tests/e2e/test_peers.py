@@ -204,6 +204,28 @@ def test_a_watched_directory(tmp_path):
         wait_for("the name to go", lambda: model_of(own, "My_Tale") is None)
 
 
+# A pool that starts anew has looked at nothing yet: what the operator has set of its models stays.
+def test_marks_of_a_watched_model_outlive_its_pool_manager(tmp_path):
+    watched = tmp_path / "models"
+    watched.mkdir()
+    shutil.copy(MODEL, watched / "tale.gguf")
+    settings = {"models.cache_dir": str(tmp_path / "cache"), "models.watched_directories": str(watched),
+                "orchestratord.heartbeat.interval_ms": "200", "pool-managerd.heartbeat_interval_ms": "200"}
+    with Stack(settings) as own:
+        wait_for("the file to have a name", lambda: model_of(own, "tale"))
+        changed = own.request("POST", "/v2/catalog/models/tale/state", {"lifecycle_state": "Retired", "pinned": True})
+        assert changed.status == 200, changed.body
+        before = model_of(own, "tale")
+        own.pool.kill()
+        own.pool.wait()
+        own.start_pool()
+        shutil.copy(MODEL_F16, watched / "late.gguf")
+        wait_for("a later file to have a name", lambda: model_of(own, "late"))
+        assert model_of(own, "tale") == before
+        os.remove(watched / "tale.gguf")
+        wait_for("the name to go", lambda: model_of(own, "tale") is None)
+
+
 # ORCH-3504, ORCH-3821, OC-POOL-3001, OC-POOL-3002, OC-POOL-3003: not ready before every model of the list has a worker; why, and how often it was tried,
 # is said; attempts go on until what was missing is there.
 def test_preloads(tmp_path):
