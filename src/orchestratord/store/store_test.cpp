@@ -219,6 +219,27 @@ TEST_P(StoreTest, RefusesASecondTerminalStateAndTakenIds) {
   EXPECT_EQ(find(*store, "job-1").value()->progress.status, JobStatus::kCompleted);
 }
 
+// A job's id and a task's name are looked for in one place: neither may stand for another job as well.
+TEST_P(StoreTest, ATaskIsNotNamedAfterAnotherJob) {
+  const StoreBed bed(GetParam());
+  auto store = bed.open();
+  Admission named = admission("job-1");
+  named.job.task_id = "task-1";
+  ASSERT_TRUE(admit(*store, named));
+  Admission after_its_id = admission("job-2");
+  after_its_id.job.task_id = "job-1";
+  EXPECT_EQ(admit(*store, after_its_id).error().code, ErrorCode::kConflict);
+  Admission with_its_name = admission("task-1");
+  with_its_name.job.task_id = "task-2";
+  EXPECT_EQ(admit(*store, with_its_name).error().code, ErrorCode::kConflict);
+  EXPECT_TRUE(admit(*store, admission("job-2")));
+  for (const char* id : {"job-1", "task-1"}) {
+    std::promise<base::Result<std::optional<JobRecord>>> found;
+    store->find_task(id, [&](auto r) { found.set_value(std::move(r)); });
+    EXPECT_EQ(found.get_future().get().value()->job_id.value, "job-1");
+  }
+}
+
 TEST_P(StoreTest, OneBadAdmissionDoesNotTouchItsBatch) {
   const StoreBed bed(GetParam());
   auto store = bed.open();

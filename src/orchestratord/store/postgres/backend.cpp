@@ -45,17 +45,18 @@ std::optional<std::string> storable(const std::optional<std::string>& text) {
   return out;
 }
 
-// Everything of one admission in one statement. No row comes back if one of the ids is taken; a repeated one finds the row
-// that its first attempt left, which the statement itself cannot see yet.
+// Everything of one admission in one statement. A job's id and a task's are looked for in one place. No row comes back if one of the
+// ids is taken; a repeated one finds the row that its first attempt left, which the statement itself cannot see yet.
 Query insert_query(const Insert& insert) {
   const JobRecord& job = *insert.job;
   Query query(
       "WITH job AS (INSERT INTO jobs (job_id, task_id, session_id, correlation_id, request_hash, priority, model, "
       "model_ref, model_facts, prompt_hash, params, max_tokens, seed, on_disconnect, timeout_ms, deadline_ms, "
-      "tokens_in, created_at, session_key, tenant_id, status) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, "
-      "$12, $13, "
-      "$14, "
-      "$15, $16, $17, $18, $23, $24, 'queued') ON CONFLICT DO NOTHING RETURNING job_id), "
+      "tokens_in, created_at, session_key, tenant_id, status) SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, "
+      "$12, $13, $14, $15, $16, $17, $18, $23, $24, 'queued' "
+      "WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE job_id = $2 AND job_id <> $1) "
+      "AND NOT EXISTS (SELECT 1 FROM jobs WHERE task_id = $1 AND job_id <> $1) "
+      "ON CONFLICT DO NOTHING RETURNING job_id), "
       "sealed AS (INSERT INTO job_payloads (job_id, key_slot, nonce, ciphertext) "
       "SELECT job_id, $19, $20, $21 FROM job WHERE $19 IS NOT NULL) "
       "SELECT job_id FROM job UNION ALL SELECT job_id FROM jobs WHERE job_id = $1 AND $22 <> 0");
@@ -309,7 +310,8 @@ base::Result<std::optional<JobRecord>> PostgresBackend::find(const base::JobId& 
 }
 
 base::Result<std::optional<JobRecord>> PostgresBackend::find_task(const std::string& id) {
-  return find_one("SELECT " LLORCH_PG_JOB_COLUMNS "FROM jobs j WHERE j.task_id = $1 OR j.job_id = $1", id);
+  return find_one(
+      "SELECT " LLORCH_PG_JOB_COLUMNS "FROM jobs j WHERE j.task_id = $1 OR j.job_id = $1 ORDER BY j.arrival", id);
 }
 
 base::Result<std::vector<JobRecord>> PostgresBackend::newest(const Listing& listing) {

@@ -105,14 +105,14 @@ base::Result<bool> insert_job(Database& database, const JobRecord& job, const Pa
                  {.find = "SELECT model_key FROM models WHERE model = ? AND model_ref = ? AND model_facts = ?",
                   .insert = "INSERT INTO models (model, model_ref, model_facts) VALUES (?, ?, ?)"},
                  {job.model, job.model_ref, wire::encode(job.facts)}));
-  // A task_id that is left out is the job_id, so one that is taken is looked for where no index refuses it.
+  // A job's id and a task's are looked for in one place, where no index refuses one that is taken as the other.
   Statement* insert = TRY(database.statement(
       "INSERT INTO jobs (job_id, task_id, session_id, correlation_id, request_hash, priority, model_key, "
       "prompt_hash, params, max_tokens, seed, on_disconnect, timeout_ms, deadline_ms, tokens_in, created_at, "
       "session_key, tenant_id, status, attempts) SELECT ?1, nullif(?2, ?1), ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, "
       "?13, ?14, ?15, ?16, ?17, ?18, 'queued', 0 "
-      "WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE task_id IS NULL AND job_id = ?2 AND job_id <> ?1) "
-      "AND NOT EXISTS (SELECT 1 FROM jobs WHERE task_id = ?2) "
+      "WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE job_id = ?2 AND job_id <> ?1) "
+      "AND NOT EXISTS (SELECT 1 FROM jobs WHERE task_id IN (?1, ?2)) "
       "ON CONFLICT DO NOTHING"));
   insert->bind(1, std::string_view(job.job_id.value)).bind(2, std::string_view(job.task_id)).bind(3, job.session_id);
   bind_digest(*insert, 5, job.request_sha256);
@@ -232,7 +232,7 @@ base::Result<std::optional<JobRecord>> find_job_by_task(Database& database, std:
   return read_one(database,
                   "SELECT " LLORCH_SQLITE_JOB_COLUMNS
                   "FROM job_records j WHERE j.arrival IN (SELECT arrival FROM jobs WHERE "
-                  "job_id = ?1 UNION ALL SELECT arrival FROM jobs WHERE task_id = ?1)",
+                  "job_id = ?1 UNION ALL SELECT arrival FROM jobs WHERE task_id = ?1) ORDER BY j.arrival",
                   task_id);
 }
 
