@@ -307,6 +307,12 @@ TEST_F(PostgresFaultTest, AConnectionStringIsNeverInAnError) {
   }
 }
 
+// Only an answer has a deadline: a server that lets us in and then is silent may not be waited for behind that.
+TEST_F(PostgresFaultTest, OpeningAsksNothingOfASilentServer) {
+  const testing::SilentServer server(dir_.path());
+  EXPECT_TRUE(postgres::Connection::open({"host=" + dir_.path().string() + " user=llorch dbname=llorch"}));
+}
+
 TEST_F(PostgresFaultTest, RefusesAnotherSchemaAndAnotherEncoding) {
   open().reset();
   ASSERT_TRUE(execute("INSERT INTO schema_migrations VALUES (99, 'newer', '', 0)"));

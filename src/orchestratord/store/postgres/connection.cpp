@@ -116,18 +116,20 @@ base::Result<Connection> Connection::open(const ConnectionOptions& options) {
   }
   // What stands before dbname is a default, what stands after it overrules the connection string. The keep-alives
   // notice a dead host in about ten seconds, from both sides (see session.cpp).
-  const std::array<const char*, 9> keywords{"connect_timeout",           "keepalives_idle",  "keepalives_interval",
-                                            "keepalives_count",          "tcp_user_timeout", "target_session_attrs",
-                                            "fallback_application_name", "dbname",           nullptr};
-  const std::array<const char*, 9> values{
-      "5", "5", "2", "3", "10000", "read-write", "orchestratord", conninfo.c_str(), nullptr};
+  const std::array<const char*, 10> keywords{"connect_timeout",           "keepalives_idle",
+                                             "keepalives_interval",       "keepalives_count",
+                                             "tcp_user_timeout",          "target_session_attrs",
+                                             "fallback_application_name", "dbname",
+                                             "client_encoding",           nullptr};
+  const std::array<const char*, 10> values{
+      "5", "5", "2", "3", "10000", "read-write", "orchestratord", conninfo.c_str(), "UTF8", nullptr};
   Connection connection(PQconnectdbParams(keywords.data(), values.data(), 1), options.reply_timeout);
   PGconn* raw = connection.connection_.get();
   ASSERT(raw != nullptr);
   if (PQstatus(raw) != CONNECTION_OK) return base::fail(connection.lost());
   PQsetNoticeProcessor(
       raw, [](void*, const char*) {}, nullptr);  // of CREATE TABLE IF NOT EXISTS
-  if (PQsetnonblocking(raw, 1) != 0 || PQsetClientEncoding(raw, "UTF8") != 0) return base::fail(connection.lost());
+  if (PQsetnonblocking(raw, 1) != 0) return base::fail(connection.lost());
   return connection;
 }
 

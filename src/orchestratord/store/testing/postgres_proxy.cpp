@@ -1,11 +1,14 @@
 #include "orchestratord/store/testing/postgres_proxy.h"
 
+#include <endian.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <string_view>
 
@@ -41,14 +44,52 @@ bool send_all(int fd, std::string_view bytes) {
   return true;
 }
 
+int listen_at(const std::string& path) {
+  const int listener = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const sockaddr_un address = address_of(path);
+  ASSERT(::bind(listener, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0, "errno={}", errno);
+  ASSERT(::listen(listener, 8) == 0);
+  return listener;
+}
+
+// A message of the server: its kind, its length, what it says.
+std::string message(char kind, std::string_view body) {
+  const std::uint32_t length = htobe32(static_cast<std::uint32_t>(body.size() + sizeof length));
+  std::string out(1, kind);
+  out.append(reinterpret_cast<const char*>(&length), sizeof length);
+  return out.append(body);
+}
+std::string parameter(std::string_view name, std::string_view value) {
+  std::string body(name);
+  body.append(1, '\0').append(value).append(1, '\0');
+  return message('S', body);
+}
+
 }  // namespace
 
+SilentServer::SilentServer(const std::filesystem::path& directory) : listener_(listen_at(directory / kSocketName)) {
+  thread_ = std::thread([this] {
+    const int client = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+    if (client < 0) return;
+    (void)receive(client);
+    (void)send_all(client, message('R', std::string(4, '\0')) + parameter("server_version", "15.0") +
+                               parameter("default_transaction_read_only", "off") + parameter("in_hot_standby", "off") +
+                               message('Z', "I"));
+    (void)receive(client);
+    ::close(client);
+  });
+}
+
+SilentServer::~SilentServer() {
+  ::shutdown(listener_, SHUT_RDWR);
+  thread_.join();
+  ::close(listener_);
+}
+
 PostgresProxy::PostgresProxy(const std::filesystem::path& directory, const std::filesystem::path& server_directory)
-    : listen_path_(directory / kSocketName), server_path_(server_directory / kSocketName) {
-  listener_ = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const sockaddr_un address = address_of(listen_path_);
-  ASSERT(::bind(listener_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0, "errno={}", errno);
-  ASSERT(::listen(listener_, 8) == 0);
+    : listen_path_(directory / kSocketName),
+      server_path_(server_directory / kSocketName),
+      listener_(listen_at(listen_path_)) {
   thread_ = std::thread([this] { run(); });
 }
 

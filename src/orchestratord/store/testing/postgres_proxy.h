@@ -34,4 +34,15 @@ class PostgresProxy {
   std::thread thread_;
 };
 
+// Lets one client in and closes the connection when it asks anything.
+class SilentServer {
+ public:
+  explicit SilentServer(const std::filesystem::path& directory);
+  ~SilentServer();
+
+ private:
+  int listener_ = -1;
+  std::thread thread_;
+};
+
 }  // namespace llorch::orchestratord::store::testing
