@@ -1,6 +1,8 @@
 // Rows of an older program in a PostgreSQL database, after the migrations that came since.
 #include <gtest/gtest.h>
 
+#include <array>
+#include <chrono>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -70,6 +72,18 @@ TEST_F(PostgresMigrationsTest, JobsOfTenantsKeepTheirOwners) {
             "e e old  queued\n");
   EXPECT_EQ(lines("SELECT session_id FROM sessions ORDER BY session_key"), "alice:agent\nagent\nold\n");
   EXPECT_EQ(lines("SELECT job_id FROM jobs WHERE tenant_id = 'bob' AND strpos(task_id, ':') > 0"), "b\n");
+}
+
+// Rows are written anew, or somebody holds the table: that is no silence of the server.
+TEST_F(PostgresMigrationsTest, AMigrationTakesAsLongAsItTakes) {
+  const std::string conninfo = PostgresServer::instance()->create_database();
+  ASSERT_TRUE(Connection::open({conninfo})->execute("CREATE SCHEMA llorch"));
+  Connection hurried = Connection::open({.conninfo = conninfo + " options='-c search_path=llorch'",
+                                         .reply_timeout = std::chrono::milliseconds(1)})
+                           .value();
+  constexpr std::array kSlow{Migration{.version = 1, .name = "slow", .sql = "SELECT pg_sleep(0.2)"}};
+  const auto migrated = migrate(hurried, kSlow, 1);
+  EXPECT_TRUE(migrated) << migrated.error().message;
 }
 
 }  // namespace

@@ -231,19 +231,24 @@ base::Result<Rows> Connection::next_statement() {
 
 base::Result<pg_result*> Connection::next_result() {
   PGconn* raw = connection_.get();
-  auto deadline = Clock::now() + reply_timeout_;
+  auto silent_since = Clock::now();
   while (true) {
     const int unsent = PQflush(raw);
     if (unsent < 0) return base::fail(lost());
     if (PQisBusy(raw) == 0) return PQgetResult(raw);
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+    int left_ms = -1;
+    if (reply_timeout_) {
+      const auto left =
+          std::chrono::duration_cast<std::chrono::milliseconds>(silent_since + *reply_timeout_ - Clock::now());
+      left_ms = static_cast<int>(std::max<std::int64_t>(left.count(), 0));
+    }
     pollfd socket{.fd = PQsocket(raw), .events = static_cast<short>(unsent > 0 ? POLLIN | POLLOUT : POLLIN)};
-    const int ready = ::poll(&socket, 1, static_cast<int>(std::max<std::int64_t>(left.count(), 0)));
+    const int ready = ::poll(&socket, 1, left_ms);
     if (ready < 0 && errno == EINTR) continue;
     if (ready <= 0) return base::fail(ErrorCode::kStoreUnavailable, "the PostgreSQL server does not answer");
     if ((socket.revents & ~POLLOUT) == 0) continue;
     if (PQconsumeInput(raw) == 0) return base::fail(lost());
-    deadline = Clock::now() + reply_timeout_;  // a long answer is no silence
+    silent_since = Clock::now();  // a long answer is no silence
   }
 }
 

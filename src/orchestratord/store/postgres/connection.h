@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -88,6 +89,7 @@ class Connection {
   int server_version() const;  // 150018
 
  private:
+  friend class ReplyTimeout;
   Connection(pg_conn* connection, std::chrono::milliseconds reply_timeout)
       : connection_(connection), reply_timeout_(reply_timeout) {}
 
@@ -102,8 +104,22 @@ class Connection {
     void operator()(pg_conn* connection) const;
   };
   std::unique_ptr<pg_conn, Finish> connection_;
-  std::chrono::milliseconds reply_timeout_;
+  std::optional<std::chrono::milliseconds> reply_timeout_;  // none: a reply may take as long as it does
   std::unordered_set<const char*> prepared_;
+};
+
+// Another deadline for the answers of a connection, for as long as this lives. None: keep-alives still notice a host that is gone.
+class ReplyTimeout {
+ public:
+  ReplyTimeout(Connection& connection, std::optional<std::chrono::milliseconds> timeout)
+      : connection_(connection), before_(std::exchange(connection.reply_timeout_, timeout)) {}
+  ReplyTimeout(const ReplyTimeout&) = delete;
+  ReplyTimeout& operator=(const ReplyTimeout&) = delete;
+  ~ReplyTimeout() { connection_.reply_timeout_ = before_; }
+
+ private:
+  Connection& connection_;
+  const std::optional<std::chrono::milliseconds> before_;
 };
 
 }  // namespace llorch::orchestratord::store::postgres

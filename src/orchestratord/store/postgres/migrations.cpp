@@ -1,7 +1,9 @@
 #include "orchestratord/store/postgres/migrations.h"
 
+#include <optional>
 #include <vector>
 
+#include "base/log.h"
 #include "orchestratord/store/postgres/connection.h"
 
 namespace llorch::orchestratord::store::postgres {
@@ -19,6 +21,8 @@ base::Result<> apply(Connection& connection, const Migration& migration, std::in
 }  // namespace
 
 base::Result<> migrate(Connection& connection, std::span<const Migration> known, std::int64_t now_unix_ms) {
+  // A statement that writes every row anew, or waits for somebody's lock, takes as long as that takes.
+  const ReplyTimeout none(connection, std::nullopt);
   // Asked first: a role that may not create schemas can use one that is there.
   const Rows schema = TRY(connection.query(Query("SELECT oid::bigint FROM pg_namespace WHERE nspname = 'llorch'")));
   if (schema.count() == 0) TRY(connection.execute("CREATE SCHEMA llorch"));
@@ -29,6 +33,10 @@ base::Result<> migrate(Connection& connection, std::span<const Migration> known,
   std::vector<AppliedMigration> applied;
   for (int i = 0; i < rows.count(); ++i) applied.push_back({rows.integer(i, 0), rows.text(i, 1)});
   for (std::size_t i = TRY(applied_count(known, applied)); i < known.size(); ++i) {
+    if (!applied.empty()) {
+      base::log_event(base::LogLevel::kInfo, "store.migrating", {}, "The schema of the job store becomes a newer one.",
+                      {{"version", known[i].version}, {"name", known[i].name}});
+    }
     if (auto done = apply(connection, known[i], now_unix_ms); !done) {
       (void)connection.execute("ROLLBACK");  // the failure that matters is the first one
       return base::fail(std::move(done).error());
