@@ -57,6 +57,16 @@ class PostgresFaultTest : public ::testing::Test {
     return TRY(postgres::Connection::open({conninfo_})).execute("SET search_path = llorch;" + sql);
   }
 
+  // The server's process that holds the store's lock; 0: none does.
+  std::int64_t session() const {
+    auto connection = postgres::Connection::open({conninfo_}).value();
+    const postgres::Query holder(
+        "SELECT pid::bigint FROM pg_locks WHERE locktype = 'advisory' AND granted AND "
+        "database = (SELECT oid FROM pg_database WHERE datname = current_database())");
+    const postgres::Rows rows = connection.query(holder).value();
+    return rows.count() == 0 ? 0 : rows.integer(0, 0);
+  }
+
   TempDir dir_;
   std::string conninfo_;
 };
@@ -244,6 +254,27 @@ TEST_F(PostgresFaultTest, ASilentServerCountsAsGone) {
   EXPECT_EQ(refused.error().code, ErrorCode::kStoreUnavailable);
   while (!admit(*store, admission("after"))) std::this_thread::sleep_for(10ms);
   EXPECT_EQ(jobs_after_restart(std::move(store)), (std::vector<std::string>{"before", "after"}));
+}
+
+// A statement that fails is no reason to give the lock to whoever waits for it.
+TEST_F(PostgresFaultTest, AStatementThatFailsKeepsTheSession) {
+  auto store = open();
+  ASSERT_TRUE(
+      execute("CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+              "IF NEW.job_id LIKE 'fail-%' THEN RAISE EXCEPTION USING MESSAGE = 'for the test', ERRCODE = "
+              "substr(NEW.job_id, 6); END IF; RETURN NEW; END $$;"
+              "CREATE TRIGGER fail BEFORE INSERT ON jobs FOR EACH ROW EXECUTE FUNCTION fail()"));
+  const std::int64_t before = session();
+  for (const char* state : {"53100", "53200", "57014", "22001"}) {
+    const auto failed = admit(*store, admission(std::string("fail-") + state));
+    ASSERT_FALSE(failed);
+    EXPECT_EQ(failed.error().code, ErrorCode::kStoreUnavailable);
+    EXPECT_TRUE(admit(*store, admission(std::string("after-") + state)));
+    EXPECT_EQ(session(), before) << state;
+  }
+  EXPECT_FALSE(admit(*store, admission("fail-57P01")));
+  while (!admit(*store, admission("after"))) std::this_thread::sleep_for(5ms);
+  EXPECT_NE(session(), before) << "of a session that ends";
 }
 
 // ---- who owns the store ---------------------------------------------------------------------------------------------

@@ -1,7 +1,10 @@
 #include "orchestratord/store/postgres/backend.h"
 
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <limits>
+#include <variant>
 
 #include "orchestratord/store/rows/job_row.h"
 #include "orchestratord/store/rows/pool_row.h"
@@ -14,6 +17,17 @@ namespace {
 using base::ErrorCode;
 
 #define LLORCH_PG_JOB_COLUMNS LLORCH_JOB_COLUMNS("j.terminal_event")
+
+// Whether the session is as good as before: its values were wrong (22), its rows (23), others came first (40, 55), the server lacks
+// something now (53), a limit was passed (54), somebody cancelled it (57014), or a file could not be read (58).
+bool is_of_the_statement(const base::Error& error) {
+  constexpr std::array<std::string_view, 8> kStates{"22", "23", "40", "53", "54", "55", "57014", "58"};
+  return std::ranges::any_of(error.details, [&](const auto& detail) {
+    const auto* state = std::get_if<std::string>(&detail.second);
+    return detail.first == "sqlstate" && state != nullptr &&
+           std::ranges::any_of(kStates, [&](std::string_view prefix) { return state->starts_with(prefix); });
+  });
+}
 
 // The row in the interface that job_row.h reads.
 struct RowView {
@@ -215,25 +229,34 @@ class PostgresBackend final : public Backend {
  private:
   base::Result<> write(Changes& changes);
   base::Result<Rows> query(Query query);
+  void after(const base::Error& error);
   base::Result<std::optional<JobRecord>> find_one(const char* sql, const std::string& id);
 
   Server server_;
   // Of the rows of finished jobs: the server says what its files take, not how much of that is in use. None: to be summed.
   std::optional<std::int64_t> record_bytes_;
-  std::optional<Connection> connection_;  // none after an error: what state it is in is not worth knowing
+  std::optional<Connection> connection_;  // none after an error that is more than a statement's
 };
 
 base::Result<Rows> PostgresBackend::query(Query query) {
   if (!connection_) TRY(open());
   auto rows = connection_->query(std::move(query));
-  if (!rows) connection_.reset();
+  if (!rows) after(rows.error());
   return rows;
+}
+
+// The session holds the lock, so it ends only if it has to.
+void PostgresBackend::after(const base::Error& error) {
+  if (!connection_) return;
+  const bool is_over = !connection_->is_usable() || !is_of_the_statement(error) ||
+                       (connection_->in_transaction() && !connection_->query(Query("ROLLBACK")));
+  if (is_over) connection_.reset();
 }
 
 // Two round trips: everything, then COMMIT. Until that is sent, a lost connection ends in a rollback.
 Ended PostgresBackend::commit(Changes changes) {
   if (auto written = write(changes); !written) {
-    connection_.reset();
+    after(written.error());
     record_bytes_.reset();
     return {std::move(written), false};
   }

@@ -135,6 +135,13 @@ base::Result<Connection> Connection::open(const ConnectionOptions& options) {
 
 int Connection::server_version() const { return PQserverVersion(connection_.get()); }
 
+bool Connection::is_usable() const {
+  const PGTransactionStatusType status = PQtransactionStatus(connection_.get());
+  return PQstatus(connection_.get()) == CONNECTION_OK && PQpipelineStatus(connection_.get()) == PQ_PIPELINE_OFF &&
+         status != PQTRANS_ACTIVE && status != PQTRANS_UNKNOWN;
+}
+bool Connection::in_transaction() const { return PQtransactionStatus(connection_.get()) != PQTRANS_IDLE; }
+
 base::Error Connection::lost() const {
   return base::Error{ErrorCode::kStoreUnavailable,
                      fmt::format("no connection to the job store: {}; check that the PostgreSQL server runs and lets "

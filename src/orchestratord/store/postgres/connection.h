@@ -87,6 +87,9 @@ class Connection {
   base::Result<std::vector<Rows>> pipeline(std::span<const Query> queries);
 
   int server_version() const;  // 150018
+  // Whether another statement may follow: all of the last one's answer has come, and the session lives.
+  bool is_usable() const;
+  bool in_transaction() const;
 
  private:
   friend class ReplyTimeout;
