@@ -128,6 +128,7 @@ class GroupCore final : public StoreCore {
   std::int64_t progress_due_ms_ = kNever;
   std::int64_t clean_up_due_ms_ = 0;
   std::int64_t space_due_ms_ = 0;
+  std::int64_t count_due_ms_ = 0;                   // after a count that failed
   std::optional<base::SettledClock> expiry_clock_;  // set by open()
   std::optional<std::int64_t> finished_count_;      // none after an error: to be counted
   struct Backup {
@@ -464,16 +465,24 @@ void GroupCore::sync_erasures() {
   }
 }
 
-// How many of the finished jobs are too many, by count or by bytes. 0 also if the disk does not say.
+// How many of the finished jobs are too many, by count or by bytes. 0 also if the disk does not say: it may read all rows for
+// that, so it is asked again in the next period.
 std::int64_t GroupCore::excess() {
+  const bool may_ask = now_ms() >= count_due_ms_;
   if (!finished_count_) {
+    if (!may_ask) return 0;
     const auto finished = options_.backend->finished_jobs();
-    if (!finished) return 0;
+    if (!finished) {
+      count_due_ms_ = now_ms() + kCleanUpPeriodMs;
+      return 0;
+    }
     finished_count_ = finished->count;
   }
   if (*finished_count_ == 0) return 0;
   const std::int64_t by_count = *finished_count_ - options_.retention.count_max;
+  if (!may_ask) return by_count;
   const auto bytes = options_.backend->record_bytes(payload_bytes_);
+  if (!bytes) count_due_ms_ = now_ms() + kCleanUpPeriodMs;
   const std::int64_t over = bytes ? *bytes - options_.retention.bytes_max : 0;
   const std::int64_t mean = bytes ? std::max<std::int64_t>(1, *bytes / *finished_count_) : 1;
   return std::max(by_count, over > 0 ? over / mean + 1 : 0);
@@ -496,7 +505,7 @@ std::optional<Removal> GroupCore::due_removal(std::int64_t count_max) {
 // What failed is tried again in the next period.
 void GroupCore::finish_removal(const std::optional<Removal>& removal, const Ended& ended) {
   if (!removal) return;
-  if (!ended.result) finished_count_.reset();
+  if (ended.in_doubt) finished_count_.reset();
   const std::int64_t removed = ended.result ? removal->removed_count : 0;
   if (finished_count_) *finished_count_ -= removed;
   const std::int64_t now = now_ms();

@@ -3,9 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <memory>
+#include <optional>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "base/settled_clock.h"
+#include "orchestratord/store/files/state_file.h"
 #include "orchestratord/store/group_core.h"
 #include "orchestratord/store/testing/store_bed.h"
 #include "wire/json.h"
@@ -152,6 +157,58 @@ TEST_P(StoreRetentionTest, KeepsNoMoreFinishedJobsThanItsLimit) {
   EXPECT_EQ(live_jobs(*store).at(0).payload, "payload");
 }
 
+// Takes whatever it is given, and cannot say how much it holds.
+class UncountedBackend final : public Backend {
+ public:
+  explicit UncountedBackend(int& asked) : asked_(asked) {}
+  Ended commit(Changes) override { return {}; }
+  base::Result<FinishedJobs> finished_jobs() override { return FinishedJobs{.count = 1}; }
+  base::Result<std::int64_t> record_bytes(std::int64_t) override {
+    ++asked_;
+    return base::fail(base::ErrorCode::kStoreUnavailable, "for the test");
+  }
+  base::Result<bool> give_back_space() override { return false; }
+  base::Result<std::optional<JobRecord>> find(const base::JobId&) override { return std::nullopt; }
+  base::Result<std::optional<JobRecord>> find_task(const std::string&) override { return std::nullopt; }
+  base::Result<std::vector<JobRecord>> newest(const Listing&) override { return std::vector<JobRecord>(); }
+  base::Result<std::vector<LiveJob>> live_jobs() override { return std::vector<LiveJob>(); }
+  base::Result<std::vector<KnownPool>> pools() override { return std::vector<KnownPool>(); }
+  base::Result<std::vector<core::sessions::RestoredSession>> sessions() override {
+    return std::vector<core::sessions::RestoredSession>();
+  }
+  base::Result<std::vector<core::sessions::TenantUse>> tenants(std::int64_t) override {
+    return std::vector<core::sessions::TenantUse>();
+  }
+  base::Result<std::unique_ptr<DatabaseCopy>> copy_into(const std::string&) override {
+    return base::fail(base::ErrorCode::kInvalidParams, "for the test");
+  }
+
+ private:
+  int& asked_;
+};
+
+// All rows may be read for that: whoever cannot answer is not asked with every job that ends.
+TEST(StoreCounts, WhatCannotBeCountedIsCountedOnceInAPeriod) {
+  const TempDir dir;
+  base::ManualClock clock;
+  int asked = 0;
+  const auto core = open_group_core({.backend = std::make_unique<UncountedBackend>(asked),
+                                     .keys = files::open_state_file(dir.path() / "keys").value(),
+                                     .retention = {.ms = StoreBed::kKeepAll},
+                                     .clock = &clock,
+                                     .entropy = &g_entropy})
+                        .value();
+  for (int i = 0; i < 5; ++i) {
+    std::vector<Operation> group;
+    group.push_back(Move{finished("job-" + std::to_string(i)), [](const base::Result<>& r) { EXPECT_TRUE(r); }});
+    core->run(std::move(group));
+  }
+  EXPECT_EQ(asked, 1);
+  clock.advance_ms(60'000);
+  core->run({});
+  EXPECT_EQ(asked, 2);
+}
+
 // A record of 16 kB that no database makes smaller.
 Admission large(const std::string& job_id) {
   Admission a = admission(job_id, std::nullopt);
@@ -159,6 +216,23 @@ Admission large(const std::string& job_id) {
   for (int i = 0; i < 256; ++i) a.job.params += base::to_hex(base::sha256(job_id + std::to_string(i)));
   a.job.params += "\"}";
   return a;
+}
+
+// What a record is counted as when it comes is what it is counted as when it goes, however small the database makes it.
+TEST_P(StoreRetentionTest, CountsARecordAlikeWhenItComesAndWhenItGoes) {
+  if (GetParam() == StoreKind::kSqlite) GTEST_SKIP() << "it counts pages";
+  const StoreBed bed(GetParam());
+  auto store = bed.open({.ms = StoreBed::kKeepAll, .bytes_max = 500'000});
+  for (int i = 0; i < 60; ++i) {
+    const std::string id = "job-" + std::to_string(i);
+    ASSERT_TRUE(admit(*store, admission(id, std::nullopt)));
+    Transition end = cancelled(id);
+    end.progress.error->message = std::string(40'000, 'x');
+    end.progress.finished_unix_ms = 1'700'000'001'000 + i;
+    ASSERT_TRUE(apply(*store, end));
+  }
+  while (kept_count(*store) > 6) std::this_thread::yield();
+  for (const char* id : {"job-57", "job-58", "job-59"}) EXPECT_TRUE(find(*store, id).value()) << id;
 }
 
 // ... and by their bytes, and the space of those that went is given back.

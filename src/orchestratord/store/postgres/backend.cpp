@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <chrono>
 #include <limits>
 #include <variant>
 
@@ -17,6 +18,20 @@ namespace {
 using base::ErrorCode;
 
 #define LLORCH_PG_JOB_COLUMNS LLORCH_JOB_COLUMNS("j.terminal_event")
+
+// What a row of jobs counts as. Of its texts as they are read: how small the server makes them is known only once they are stored,
+// and asking for a text's length reads nothing of a long one.
+#define LLORCH_PG_TEXT_BYTES(column) "coalesce(octet_length(" column "), 0) + "
+#define LLORCH_PG_ROW_BYTES \
+  "(" LLORCH_PG_TEXT_BYTES("session_id") LLORCH_PG_TEXT_BYTES("worker_id") LLORCH_PG_TEXT_BYTES("pool_id")          \
+  LLORCH_PG_TEXT_BYTES("error_code") LLORCH_PG_TEXT_BYTES("last_error") LLORCH_PG_TEXT_BYTES("terminal_event")      \
+  LLORCH_PG_TEXT_BYTES("last_event_id") LLORCH_PG_TEXT_BYTES("worker_version")                                      \
+  "octet_length(job_id) + octet_length(task_id) + octet_length(correlation_id) + octet_length(request_hash) + "     \
+  "octet_length(model) + octet_length(model_ref) + octet_length(model_facts) + octet_length(prompt_hash) + "        \
+  "octet_length(params) + octet_length(tenant_id) + 200)"
+
+// The server tells how many bytes its rows take by reading all of them.
+constexpr std::chrono::milliseconds kSumTimeout{60'000};  // also in the statement
 
 // Whether the session is as good as before: its values were wrong (22), its rows (23), others came first (40, 55), the server lacks
 // something now (53), a limit was passed (54), somebody cancelled it (57014), or a file could not be read (58).
@@ -112,7 +127,8 @@ Query update_query(const Update& update) {
       "tokens_generated = coalesce($8, tokens_generated), outcome = $9, stop_reason = $10, error_code = $11, "
       "last_error = $12, terminal_event = $13, last_event_id = $14, decode_time_ms = coalesce($17, decode_time_ms), "
       "worker_version = coalesce($18, worker_version), tokens_in = coalesce($19, tokens_in) "
-      "WHERE job_id = $15 AND (completed_at IS NULL OR $16 <> 0) RETURNING job_id, pg_column_size(jobs.*) AS bytes), "
+      "WHERE job_id = $15 AND (completed_at IS NULL OR $16 <> 0) RETURNING job_id, " LLORCH_PG_ROW_BYTES
+      " AS bytes), "
       "unsealed AS (DELETE FROM job_payloads p USING changed c WHERE p.job_id = c.job_id AND $7 IS NOT NULL), "
       "unmarked AS (DELETE FROM sse_checkpoints s USING changed c WHERE s.job_id = c.job_id AND $7 IS NOT NULL) "
       "SELECT (SELECT count(*) FROM changed), (SELECT count(*) FROM jobs WHERE job_id = $15), "
@@ -188,7 +204,8 @@ void add_removal(const Removal& removal, std::vector<Query>& queries) {
   queries.push_back(std::move(older.add(removal.days_from_unix_ms)));
   Query remove(
       "WITH gone AS (DELETE FROM jobs WHERE arrival IN (SELECT arrival FROM jobs WHERE completed_at IS NOT NULL AND "
-      "completed_at < $1 ORDER BY completed_at, arrival LIMIT $2) RETURNING *, pg_column_size(jobs.*) AS bytes), "
+      "completed_at < $1 ORDER BY completed_at, arrival LIMIT $2) RETURNING *, " LLORCH_PG_ROW_BYTES
+      " AS bytes), "
       "charged AS (UPDATE sessions s SET turns = s.turns + g.turns, tokens_in = s.tokens_in + g.tokens_in, "
       "tokens_out = s.tokens_out + g.tokens_out, decode_time_ms = s.decode_time_ms + g.decode_time_ms, "
       "touched_at = greatest(s.touched_at, g.last_at) FROM (SELECT " LLORCH_SESSION_SUMS
@@ -229,12 +246,14 @@ class PostgresBackend final : public Backend {
  private:
   base::Result<> write(Changes& changes);
   base::Result<Rows> query(Query query);
+  base::Result<std::int64_t> sum_record_bytes();
   void after(const base::Error& error);
   base::Result<std::optional<JobRecord>> find_one(const char* sql, const std::string& id);
 
   Server server_;
   // Of the rows of finished jobs: the server says what its files take, not how much of that is in use. None: to be summed.
   std::optional<std::int64_t> record_bytes_;
+  std::int64_t more_bytes_ = 0;           // of the transaction that write() has written
   std::optional<Connection> connection_;  // none after an error that is more than a statement's
 };
 
@@ -257,15 +276,19 @@ void PostgresBackend::after(const base::Error& error) {
 Ended PostgresBackend::commit(Changes changes) {
   if (auto written = write(changes); !written) {
     after(written.error());
-    record_bytes_.reset();
     return {std::move(written), false};
   }
   const auto rows = query(Query("COMMIT"));
-  if (!rows || rows->command() != "COMMIT") record_bytes_.reset();
-  if (!rows) return {base::fail(rows.error()), true};
+  if (!rows) {
+    record_bytes_.reset();
+    return {base::fail(rows.error()), true};
+  }
   // A transaction that cannot be committed answers ROLLBACK, without an error.
-  if (rows->command() == "COMMIT") return {};
-  return {base::fail(ErrorCode::kStoreUnavailable, "the PostgreSQL server rolled the transaction back"), false};
+  if (rows->command() != "COMMIT") {
+    return {base::fail(ErrorCode::kStoreUnavailable, "the PostgreSQL server rolled the transaction back"), false};
+  }
+  if (record_bytes_) *record_bytes_ += more_bytes_;
+  return {};
 }
 
 // Read-committed: each statement sees those before it, and nobody else writes.
@@ -289,9 +312,9 @@ base::Result<> PostgresBackend::write(Changes& changes) {
     insert.result = read_insert(rows[next++]);
     if (insert.session != nullptr) ++next;
   }
-  std::int64_t more_bytes = 0;
+  more_bytes_ = 0;
   for (Update& update : changes.updates) {
-    if (wire::is_terminal(update.transition->progress.status)) more_bytes += rows[next].integer(0, 2);
+    if (wire::is_terminal(update.transition->progress.status)) more_bytes_ += rows[next].integer(0, 2);
     // What was in doubt may have been summed.
     if (update.attempt == Attempt::kRepeat) record_bytes_.reset();
     update.result = read_update(rows[next++]);
@@ -299,9 +322,8 @@ base::Result<> PostgresBackend::write(Changes& changes) {
   if (changes.removal != nullptr) {
     const Rows& gone = rows.back();
     changes.removal->removed_count = gone.integer(0, 0);
-    more_bytes -= gone.integer(0, 1);
+    more_bytes_ -= gone.integer(0, 1);
   }
-  if (record_bytes_) *record_bytes_ += more_bytes;
   return {};
 }
 
@@ -313,11 +335,25 @@ base::Result<FinishedJobs> PostgresBackend::finished_jobs() {
 
 base::Result<std::int64_t> PostgresBackend::record_bytes(std::int64_t) {
   if (!record_bytes_) {
-    record_bytes_ = TRY(query(Query("SELECT coalesce(sum(pg_column_size(jobs.*)), 0)::bigint FROM jobs "
-                                    "WHERE completed_at IS NOT NULL")))
-                        .integer(0, 0);
+    auto bytes = sum_record_bytes();
+    if (!bytes) {
+      after(bytes.error());
+      return bytes;
+    }
+    record_bytes_ = *bytes;
   }
   return *record_bytes_;
+}
+
+// The server gives up by itself before it counts as gone.
+base::Result<std::int64_t> PostgresBackend::sum_record_bytes() {
+  if (!connection_) TRY(open());
+  const ReplyTimeout patient(*connection_, 2 * kSumTimeout);
+  const std::vector<Query> queries{
+      Query("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY"), Query("SET LOCAL statement_timeout = '60s'"),
+      Query("SELECT coalesce(sum(" LLORCH_PG_ROW_BYTES "), 0)::bigint FROM jobs WHERE completed_at IS NOT NULL"),
+      Query("COMMIT")};
+  return TRY(connection_->pipeline(queries))[2].integer(0, 0);
 }
 
 base::Result<std::optional<JobRecord>> PostgresBackend::find_one(const char* sql, const std::string& id) {
