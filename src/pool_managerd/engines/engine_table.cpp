@@ -45,11 +45,13 @@ std::string digest_of(const EngineConfig& engine) {
 }
 
 // What a program says is kept in its worker's log, where no prompts are to be. Older versions of vLLM log each request with its prompt, at a
-// level that this leaves out.
+// level that this leaves out. A container without a command runs its image's; of this process's environment it has what `environment` names.
 std::vector<EngineConfig> with_quiet_logs(std::vector<EngineConfig> engines) {
+  const char* inherited = std::getenv(kVllmLogLevel);
   for (EngineConfig& engine : engines) {
-    if (engine.engine != "vllm" || engine.command.empty() || std::getenv(kVllmLogLevel) != nullptr) continue;
-    engine.environment.try_emplace(kVllmLogLevel, "WARNING");
+    const bool is_started = !engine.command.empty() || engine.provisioning.mode == config::ProvisioningMode::kContainer;
+    if (engine.engine != "vllm" || !is_started) continue;
+    engine.environment.try_emplace(kVllmLogLevel, inherited == nullptr ? "WARNING" : inherited);
   }
   return engines;
 }

@@ -1,9 +1,10 @@
 #include "pool_managerd/engines/engine_table.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <iterator>
 
@@ -82,6 +83,29 @@ TEST(EngineTable, TellsTheAdapterTheServersFieldNames) {
   const auto flag = std::ranges::find(arguments, "--field-name");
   ASSERT_NE(flag, arguments.end());
   EXPECT_EQ(*std::next(flag), "max_tokens=max_completion_tokens");
+}
+
+// An image has a program of its own, and a container none of this process's variables but those that are named to its runtime.
+TEST(EngineTable, VllmInAContainerIsToldToLogNoPrompts) {
+  config::EngineConfig engine;
+  engine.name = "tale";
+  engine.engine = "vllm";
+  engine.endpoint = "http://127.0.0.1:{port}";
+  engine.device = "cpu";
+  engine.provisioning.mode = config::ProvisioningMode::kContainer;
+  engine.provisioning.container.image = "registry.example/vllm";
+  const auto level = [&] {
+    const EngineTable table({engine}, {});
+    EXPECT_THAT(table.command("engine:tale", {}), testing::IsSupersetOf({"--env", "VLLM_LOGGING_LEVEL"}));
+    return table.environment("engine:tale")["VLLM_LOGGING_LEVEL"];
+  };
+  EXPECT_EQ(level(), "WARNING");
+  ASSERT_EQ(::setenv("VLLM_LOGGING_LEVEL", "ERROR", 1), 0);
+  EXPECT_EQ(level(), "ERROR");
+  engine.command = {"serve"};
+  EXPECT_EQ(level(), "ERROR");
+  ASSERT_EQ(::unsetenv("VLLM_LOGGING_LEVEL"), 0);
+  EXPECT_EQ(level(), "WARNING");
 }
 
 }  // namespace
