@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <optional>
 #include <utility>
 
 #include "base/assert.h"
@@ -128,8 +129,13 @@ class Installing {
   base::Result<> carry_out(const setup::RunCommand& step) {
     // The command asks by itself: whether it may is for the same policy to say.
     if (step.asks_network) TRY(web::check_egress(options_.web.egress, TRY(web::address_of(step.url))));
-    // How much a command writes nobody knows before.
-    const auto has_room = [&] { return provisioner::check_room(directory_, 1, step.command[0]); };
+    // How much a command writes nobody knows before, and what one writes that is ended may go with it.
+    std::optional<Error> no_room;
+    const auto has_room = [&] {
+      const auto room = provisioner::check_room(directory_, 1, step.command[0]);
+      if (!room && !no_room) no_room = room.error();
+      return room.has_value();
+    };
     const auto status = base::run_command({.argv = step.command,
                                            .environment = environment(),
                                            .directory = directory_,
@@ -137,7 +143,8 @@ class Installing {
                                            .timeout_ms = options_.policy.step_timeout_ms,
                                            .stop = [&] { return options_.stop->requested() || !has_room(); }});
     if (status && *status == 0) return {};
-    if (!options_.stop->requested()) TRY(has_room());
+    if (!no_room && !options_.stop->requested()) has_room();
+    if (no_room) return base::fail(*std::move(no_room));
     if (!status) return base::fail(status.error());
     return base::fail(ErrorCode::kWorkerStartFailed, fmt::format("{} failed with status {}; {} has what it said",
                                                                  step.command[0], *status, log_path_.string()));

@@ -3,13 +3,36 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/file.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <fstream>
 
 #include "base/file.h"
 #include "base/sha256.h"
+
+namespace {
+
+std::atomic<const char*> g_full_once_at =
+    nullptr;  // the disk is full the first time that it is asked behind this file's creation
+
+}  // namespace
+
+// Of this program alone. What ran full has room again as soon as somebody removes something.
+extern "C" int statvfs(const char* path, struct statvfs* out) noexcept {
+  const int fd = ::open(path, O_PATH | O_CLOEXEC);
+  if (fd < 0) return -1;
+  const int result = ::fstatvfs(fd, out);
+  ::close(fd);
+  const char* file = g_full_once_at.load();
+  if (result == 0 && file != nullptr && ::access(file, F_OK) == 0) {
+    g_full_once_at = nullptr;
+    out->f_bavail = 0;
+  }
+  return result;
+}
 
 namespace llorch::pool_managerd::engines {
 namespace {
@@ -127,6 +150,21 @@ TEST_F(InstallerTest, AnArchiveThatNoDiskHoldsIsRefused) {
       "z.filelist[0].file_size=1<<55; z.close()";
   ASSERT_EQ(std::system(("python3 -c \"" + script + "\" " + (dir_ / "huge.zip").string()).c_str()), 0);
   EXPECT_EQ(install(binary(dir_ / "huge.zip"), options_).error().code, ErrorCode::kInsufficientDisk);
+}
+
+// Why it was ended, whatever the disk has afterwards.
+TEST_F(InstallerTest, ACommandThatLeavesTooLittleRoomIsEnded) {
+  const auto engine = binary(archive("x.tar.gz", "tar czf"));
+  fs::create_directories(dir_ / "tools");
+  const std::string full = dir_ / "full";
+  std::ofstream(dir_ / "tools/tar") << "#!/bin/sh\ntouch " << full << "\nexec sleep 600\n";
+  fs::permissions(dir_ / "tools/tar", fs::perms::owner_all);
+  options_.environment = {"PATH=" + (dir_ / "tools").string() + ":" + std::getenv("PATH")};
+  g_full_once_at = full.c_str();
+  const auto ended = install(engine, options_);
+  EXPECT_EQ(g_full_once_at.exchange(nullptr), nullptr);
+  ASSERT_FALSE(ended);
+  EXPECT_EQ(ended.error().code, ErrorCode::kInsufficientDisk) << ended.error().message;
 }
 
 // ORCH-3206: nothing is fetched or installed that the configuration does not allow
