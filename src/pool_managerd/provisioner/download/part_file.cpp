@@ -160,7 +160,10 @@ base::Result<> PartFile::reserve() {
   const std::int64_t required = TRY(check_room());
   if (required == 0) return {};
   const int error = ::posix_fallocate(data_fd_, 0, identity_.size_bytes);
-  if (error == ENOSPC || error == EDQUOT) return base::fail(no_room(required, 0));
+  if (error == ENOSPC || error == EDQUOT) {
+    give_back_room();  // some of it was reserved
+    return base::fail(no_room(required, 0));
+  }
   return {};  // where the file system cannot reserve, writes will tell
 }
 

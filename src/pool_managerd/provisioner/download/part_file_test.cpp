@@ -1,8 +1,11 @@
 #include "pool_managerd/provisioner/download/part_file.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
 
+#include <atomic>
+#include <cerrno>
 #include <fstream>
 #include <limits>
 #include <system_error>
@@ -10,6 +13,21 @@
 
 #include "base/file.h"
 #include "pool_managerd/provisioner/testing/download_directory.h"
+
+namespace {
+
+std::atomic<off_t> g_reserved_bytes_max = -1;  // of the disk that ends there; below 0: there is no such disk
+
+}  // namespace
+
+// Of this program alone. A disk may run full while it is asked for more, with some of it given already.
+extern "C" int posix_fallocate(int fd, off_t offset, off_t bytes) {
+  const off_t bytes_max = g_reserved_bytes_max.load();
+  const bool ends = bytes_max >= 0 && bytes > bytes_max;
+  const int result = ::fallocate(fd, 0, offset, ends ? bytes_max : bytes);
+  if (result != 0) return errno;
+  return ends ? ENOSPC : 0;
+}
 
 namespace llorch::pool_managerd::provisioner {
 namespace {
@@ -160,6 +178,27 @@ TEST_F(DownloadDirectory, RoomIsGivenBackBetweenWhatHasCome) {
   while (const auto range = file.claim(size)) ASSERT_TRUE(put(file, range->begin, range->end));
   file.give_back_room();  // all of it has come
   EXPECT_EQ(base::read_file(file.data_path(), content.size()).value(), content);
+}
+
+TEST_F(DownloadDirectory, RoomThatIsTooLittleIsGivenBack) {
+  const std::int64_t size = 6 * PartFile::kChunkBytes;
+  const std::string content = content_of(PartFile::kChunkBytes);
+  const auto refused = [&](const PartFile::Identity& identity) {
+    g_reserved_bytes_max = 4 * PartFile::kChunkBytes;
+    const auto file = PartFile::open(dir_ / "p", identity);
+    g_reserved_bytes_max = -1;
+    return !file && file.error().code == ErrorCode::kInsufficientDisk;
+  };
+  EXPECT_TRUE(refused({"tale", size}));
+  EXPECT_EQ(taken_bytes(dir_ / "p.part"), 0);
+  {
+    PartFile file = PartFile::open(dir_ / "p", {"tale", size}).value();
+    ASSERT_TRUE(file.write(0, content));
+    file.give_back_room();
+  }
+  EXPECT_TRUE(refused({"tale", size}));
+  EXPECT_LE(taken_bytes(dir_ / "p.part"), 2 * PartFile::kChunkBytes);
+  EXPECT_EQ(PartFile::open(dir_ / "p", {"tale", size})->bytes_done(), PartFile::kChunkBytes);  // what had come stays
 }
 
 }  // namespace
