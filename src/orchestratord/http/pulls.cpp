@@ -28,6 +28,11 @@ const std::string& wanted_checksum(const wire::NamedModel& model) {
   return model.checksum.empty() ? model.wanted_checksum : model.checksum;
 }
 
+// What its pool is asked for.
+const std::string& wanted_source(const wire::NamedModel& model) {
+  return model.pinned_source.empty() ? model.source : model.pinned_source;
+}
+
 bool runs(const wire::PullStatus& status) {
   return status.state != PullState::kDone && status.state != PullState::kFailed &&
          status.state != PullState::kCancelled;
@@ -90,13 +95,16 @@ void Pulls::end_at_pool(const wire::NamedModel& model, const std::string& pull_i
   context_.client->request(std::move(*request), [](base::Result<net::Response>) {});
 }
 
-// Whether another name waits for the same pull, which the pool has once.
+// Whether another name waits for the same pull, which the pool has once. A name that has its model waits while it is pulled anew.
 bool Pulls::is_shared(const wire::NamedModel& model) const {
   const auto all = context_.names->named();
+  const std::lock_guard lock(mutex_);
   return std::any_of(all.begin(), all.end(), [&](const wire::NamedModel& other) {
     const bool is_it = other.model_id == model.model_id && other.created_unix_ms == model.created_unix_ms;
-    return !is_it && other.model_ref.empty() && other.pool_id == model.pool_id && other.source == model.source &&
-           other.wanted_checksum == model.wanted_checksum;
+    const auto entry = entries_.find(other.model_id);
+    const bool waits = other.model_ref.empty() || (entry != entries_.end() && entry->second.is_followed);
+    return !is_it && waits && other.pool_id == model.pool_id && wanted_source(other) == wanted_source(model) &&
+           wanted_checksum(other) == wanted_checksum(model);
   });
 }
 
@@ -144,10 +152,8 @@ void Pulls::follow(const std::string& model_id) {
   if (pull_id.empty()) {
     request->method = "POST";
     request->headers.set("Content-Type", "application/json");
-    request->body = wire::encode(
-        wire::PoolPullRequest{.source = model->pinned_source.empty() ? model->source : model->pinned_source,
-                              .checksum = wanted_checksum(*model),
-                              .peers = peers_of(*model)});
+    request->body = wire::encode(wire::PoolPullRequest{
+        .source = wanted_source(*model), .checksum = wanted_checksum(*model), .peers = peers_of(*model)});
   }
   const bool begins = pull_id.empty();
   context_.client->request(std::move(*request), [this, asked = *model, begins](base::Result<net::Response> response) {

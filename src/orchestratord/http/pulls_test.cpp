@@ -119,5 +119,28 @@ TEST_F(PullsTest, WhatIsCancelledBeforeThePoolHasAnsweredEndsThere) {
   EXPECT_TRUE(client.requests.empty());
 }
 
+// A name that has its model waits for the pool's pull, too, while it is pulled anew.
+TEST_F(PullsTest, APullThatAnotherNameIsPulledAnewByGoesOn) {
+  wire::NamedModel other = model();
+  other.model_id = "other";
+  for (const wire::NamedModel& each : {model(), other}) {
+    ASSERT_TRUE(names->put(each));
+    pulls.begin(each.model_id);
+    answer_done("sha256:first");
+    ASSERT_EQ(names->find(each.model_id)->checksum, "sha256:first");
+  }
+  for (const char* name : {"tale", "other"}) {
+    pulls.begin(name);
+    answer("/v2/models/pull", wire::encode(wire::PullStatus{.pull_id = "p", .state = wire::PullState::kFetching}));
+    client.requests.clear();  // how far it is
+  }
+  pulls.cancel("tale");
+  ASSERT_TRUE(names->erase("tale"));
+  EXPECT_TRUE(client.requests.empty());
+  pulls.cancel("other");
+  ASSERT_EQ(client.requests.size(), 1U);
+  EXPECT_EQ(client.requests.front().first.method, "DELETE");
+}
+
 }  // namespace
 }  // namespace llorch::orchestratord::http
