@@ -45,7 +45,7 @@ std::string digest_of(const EngineConfig& engine) {
 }
 
 // What a program says is kept in its worker's log, where no prompts are to be. Older versions of vLLM log each request with its prompt, at a
-// level that this leaves out. A container without a command runs its image's; of this process's environment it has what `environment` names.
+// level that this leaves out. A container without a command runs its image's; of this process's environment it has what its entry names.
 std::vector<EngineConfig> with_quiet_logs(std::vector<EngineConfig> engines) {
   const char* inherited = std::getenv(kVllmLogLevel);
   for (EngineConfig& engine : engines) {
