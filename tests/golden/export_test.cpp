@@ -216,6 +216,92 @@ INSTANTIATE_TEST_SUITE_P(Golden, RefusedDirectory,
                                          Refusal{"phimoe_reaches", "reach of the mixer of experts"}),
                          [](const auto& test) { return std::string(test.param.family); });
 
+// A fixture's directory whose configuration has other values. The copy is gone at the end.
+class ChangedDirectory {
+ public:
+  ChangedDirectory(const std::string& family, const char* values) {
+    static int count = 0;
+    path_ = std::filesystem::path(testing::TempDir()) / fmt::format("llorch-changed-{}-{}", ::getpid(), ++count);
+    namespace bj = boost::json;
+    const std::filesystem::path stored = *family_model(family, Format::kHuggingFace);
+    bj::value config = bj::parse(base::read_file(stored / "config.json", 1 << 20).value());
+    const bj::value changes = bj::parse(values);
+    for (const auto& [key, value] : changes.as_object()) config.as_object()[key] = value;
+    std::filesystem::create_directory(path_);
+    std::ofstream(path_ / "config.json") << bj::serialize(config);
+    std::filesystem::create_symlink(std::filesystem::absolute(stored / "model.safetensors"),
+                                    path_ / "model.safetensors");
+  }
+  ~ChangedDirectory() { std::filesystem::remove_all(path_); }
+  ChangedDirectory(const ChangedDirectory&) = delete;
+  ChangedDirectory& operator=(const ChangedDirectory&) = delete;
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+void expect_refused(const std::string& family, const char* values, std::string_view says) {
+  const ChangedDirectory changed(family, values);
+  const Scratch out("refused");
+  const auto result = quantize(changed.path(), {.type = DType::kBF16}, out.path());
+  ASSERT_FALSE(result) << values;
+  EXPECT_EQ(result.error().code, base::ErrorCode::kFormatCannotExpress);
+  EXPECT_NE(result.error().message.find(says), std::string::npos) << result.error().message;
+}
+
+class PeriodicWindows : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    if (!family_model(GetParam(), Format::kHuggingFace)) GTEST_SKIP() << "no fixture of " << GetParam();
+  }
+};
+
+TEST_P(PeriodicWindows, AreWrittenAsOneNumber) {
+  constexpr const char* kTwo =
+      R"({"layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention"]})";
+  constexpr const char* kAll =
+      R"({"layer_types": ["sliding_attention", "sliding_attention", "sliding_attention", "sliding_attention"]})";
+  const Golden golden = read_golden(family_directory(GetParam()) / "golden.bin");
+  for (const auto& [values, period] : {std::pair{kTwo, 2U}, std::pair{kAll, 5U}}) {
+    const ChangedDirectory changed(GetParam(), values);
+    const Scratch out("period");
+    must(quantize(changed.path(), {.type = DType::kBF16}, out.path()));
+    const io::GgufFile file = io::GgufFile::open(out.path()).value();
+    const auto architecture = std::get<std::string_view>(*file.find("general.architecture"));
+    const auto got = file.u32(fmt::format("{}.attention.sliding_window_pattern", architecture));
+    ASSERT_TRUE(got) << got.error().message;
+    EXPECT_EQ(*got, period);
+    EXPECT_TRUE(same_bits(logits_of(out.path(), golden.tokens, {}), logits_of(changed.path(), golden.tokens, {})));
+  }
+}
+
+TEST_P(PeriodicWindows, AreRefusedWithoutAPeriod) {
+  expect_refused(GetParam(),
+                 R"({"layer_types": ["full_attention", "sliding_attention", "sliding_attention", "full_attention"]})",
+                 "windows whose layers follow no period");
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, PeriodicWindows, testing::Values("olmo3", "cohere2", "exaone4", "exaone_moe"),
+                         [](const auto& test) { return std::string(test.param); });
+
+// llama.cpp gives their layers a window of 0, in which a row sees nothing.
+TEST(NoWindow, IsRefusedWhereReadersHaveOne) {
+  constexpr const char* kNone =
+      R"({"sliding_window": null,
+          "layer_types": ["full_attention", "full_attention", "full_attention", "full_attention"]})";
+  for (const char* family : {"cohere2", "exaone_moe"}) expect_refused(family, kNone, "that no layer has a window");
+}
+
+// llama.cpp rotates all layers of OLMo 3 by one base.
+TEST(SecondBase, OfOlmoIsRefused) {
+  if (!family_model("olmo3", Format::kHuggingFace)) GTEST_SKIP() << "no fixture of olmo3";
+  expect_refused("olmo3", R"({"rope_parameters": {
+                     "full_attention": {"rope_theta": 500000.0, "rope_type": "default"},
+                     "sliding_attention": {"rope_theta": 10000.0, "rope_type": "default"}}})",
+                 "its rotation's frequencies");
+}
+
 // Rows of 256, so that blocks of every type fit.
 SynthRequest wide(std::string architecture) {
   return {.architecture = std::move(architecture),

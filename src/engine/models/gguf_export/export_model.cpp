@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <optional>
@@ -60,6 +61,7 @@ class DirectoryExport {
     const ModelConfig got = TRY(read_back(family_, keys, model_.config.vocab));
     moves_ = pairs_become_neighbours(model_.config, got);
     KeyDifferences differences = compare(family_, model_.config, got);
+    std::ranges::move(keys.lost, std::back_inserter(differences.lost));
     if (moves_ && has_head_norms()) differences.lost.emplace_back("norms of queries and keys whose rows change places");
     if (!differences.lost.empty()) {
       return base::fail(

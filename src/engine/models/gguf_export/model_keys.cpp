@@ -33,20 +33,22 @@ enum Feature : std::uint32_t {
   kLogitScale = 1U << 14,     // logit_scale is what logits are multiplied by
   kSharedWidth = 1U << 15,    // expert_shared_feed_forward_length
   kDenseFirst = 1U << 16,     // which layers are mixtures: leading_dense_block_count and a step of one
+  kAlwaysWindows = 1U << 17,  // llama.cpp gives layers a window whatever the file says, also one of 0
 };
 
 struct Dialect {
   std::string_view family;  // Family::name
   std::uint32_t features = 0;
-  std::uint32_t window_period = 1;  // what readers assume without sliding_window_pattern
+  // What readers assume without sliding_window_pattern; 1: they demand it, a flag per layer.
+  std::uint32_t window_period = 1;
 };
 
 constexpr std::array kDialects{
-    Dialect{"gemma2", kWindows | kScaleKey, 2},
+    Dialect{"gemma2", kWindows | kAlwaysWindows | kScaleKey, 2},
     Dialect{"gemma3", kWindows | kScaleKey | kSecondBase, 6},
     Dialect{"qwen3_moe", kFewExpertKeys},
     Dialect{"qwen3_vl", kFewExpertKeys | kSectionKeys},
-    Dialect{"gpt_oss", kFewExpertKeys | kWindows, 2},
+    Dialect{"gpt_oss", kFewExpertKeys | kWindows | kAlwaysWindows, 2},
     Dialect{"granite_hybrid", kFewExpertKeys | kMambaKeys | kMultiplierKeys},
     Dialect{"mamba2", kMambaKeys | kZeroCounts},
     Dialect{"lfm2", kAllExpertKeys | kShortconvKeys},
@@ -54,16 +56,16 @@ constexpr std::array kDialects{
     Dialect{"nemotron_h", kAllExpertKeys | kMambaKeys | kOneMixer},
     Dialect{"phimoe", kFewExpertKeys | kRmsEpsilon},
     Dialect{"ministral3", kTemperature},
-    Dialect{"cohere", kWindows | kLogitScale, 4},
+    Dialect{"cohere", kWindows | kAlwaysWindows | kLogitScale, 4},
     Dialect{"granite", kWindows | kMultiplierKeys},
     Dialect{"granite_moe", kFewExpertKeys | kMultiplierKeys},
-    Dialect{"olmo", kWindows | kSecondBase, 4},
+    Dialect{"olmo", kWindows, 4},  // llama.cpp rotates all layers by rope.freq_base
     Dialect{"exaone4", kWindows, 4},
     Dialect{"glm4_moe", kAllExpertKeys},
     Dialect{"dots1", kAllExpertKeys},
     Dialect{"ernie4_5", kFewExpertKeys | kSharedWidth | kDenseFirst},
     Dialect{"qwen2_moe", kFewExpertKeys | kSharedWidth},
-    Dialect{"exaone_moe", kWindows | kAllExpertKeys, 4},
+    Dialect{"exaone_moe", kWindows | kAlwaysWindows | kAllExpertKeys, 4},
 };
 
 // A family that is not in the table is plain: what every decoder has.
@@ -83,10 +85,11 @@ class KeyWriter {
       : family_(family),
         config_(config),
         dialect_(dialect_of(family)),
-        prefix_(std::string(gguf_architecture(family, config)) + ".") {}
+        architecture_(gguf_architecture(family, config)),
+        prefix_(std::string(architecture_) + ".") {}
 
   GgufModelKeys run() {
-    keys_.metadata.put("general.architecture", std::string(gguf_architecture(family_, config_)));
+    keys_.metadata.put("general.architecture", std::string(architecture_));
     put("block_count", static_cast<std::uint32_t>(config_.layers.size()));
     put("context_length", config_.context_tokens);
     put("embedding_length", config_.width);
@@ -160,7 +163,7 @@ class KeyWriter {
     if (has(kScaleKey) || !close(a.scale, 1.0 / std::sqrt(static_cast<double>(a.d_qk))))
       put("attention.scale", a.scale);
     if (a.logit_softcap != 0) put("attn_logit_softcapping", a.logit_softcap);
-    if (has(kWindows)) windows();
+    if (has(kWindows) && architecture_ != "command-r") windows();
     if (has(kTemperature)) temperature();
     if (!config_.ropes.empty()) rope(config_.ropes.front());
     if (has(kSecondBase) && config_.ropes.size() > 1)
@@ -180,17 +183,41 @@ class KeyWriter {
     if (t.length != 0 && has_length) put("attention.temperature_scale", t.factor);
   }
 
+  // Versions of llama.cpp that read a pattern take one number; some pass over a list of flags and take the period that they assume.
   void windows() {
     std::uint32_t window = 0;
     io::GgufFlags flags;
-    bool usual = true;  // layer N is global iff N % p == p - 1
-    for (std::size_t n = 0; n < config_.layers.size(); ++n) {
-      window = std::max(window, config_.layers[n].window);
-      flags.values.push_back(config_.layers[n].window != 0);
-      usual &= (config_.layers[n].window != 0) == (n % dialect_.window_period != dialect_.window_period - 1);
+    for (const LayerConfig& layer : config_.layers) {
+      window = std::max(window, layer.window);
+      flags.values.push_back(layer.window != 0);
     }
     put("attention.sliding_window", window);
-    if (!usual && window != 0) put("attention.sliding_window_pattern", std::move(flags));
+    if (window == 0) {
+      if (has(kAlwaysWindows)) keys_.lost.emplace_back("that no layer has a window");
+      return;
+    }
+    if (dialect_.window_period == 1) return put("attention.sliding_window_pattern", std::move(flags));
+    const std::uint32_t period = window_period();
+    if (period == 0) {
+      keys_.lost.emplace_back("windows whose layers follow no period");
+    } else if (period != dialect_.window_period) {
+      put("attention.sliding_window_pattern", period);
+    }
+  }
+
+  // Layer n has no window iff n % period == period - 1; 0 when there is no such period.
+  std::uint32_t window_period() const {
+    const auto fits = [&](std::uint32_t period) {
+      for (std::size_t n = 0; n < config_.layers.size(); ++n) {
+        if ((config_.layers[n].window == 0) != (n % period == period - 1)) return false;
+      }
+      return true;
+    };
+    if (fits(dialect_.window_period)) return dialect_.window_period;
+    for (std::uint32_t period = 2; period <= config_.layers.size() + 1; ++period) {
+      if (fits(period)) return period;
+    }
+    return 0;
   }
 
   void rope(const RopeConfig& rope) {
@@ -309,6 +336,7 @@ class KeyWriter {
   const Family& family_;
   const ModelConfig& config_;
   const Dialect dialect_;
+  const std::string_view architecture_;
   const std::string prefix_;
   GgufModelKeys keys_;
 };

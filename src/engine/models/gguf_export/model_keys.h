@@ -20,6 +20,8 @@ struct RopeTensor {
 struct GgufModelKeys {
   io::GgufMetadata metadata;  // general.architecture and the keys that begin with it
   std::vector<RopeTensor> rope_tensors;
+  std::vector<std::string>
+      lost;  // what llama.cpp would compute otherwise, though the family's own reader gets it from these keys
 };
 
 // general.architecture of such a model. REQUIRES: the family is found in GGUF.
