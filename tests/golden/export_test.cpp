@@ -302,6 +302,34 @@ TEST(SecondBase, OfOlmoIsRefused) {
                  "its rotation's frequencies");
 }
 
+TEST(GraniteHybrid, WithoutAMixerIsNamedByTheRestOfItsLayers) {
+  constexpr const char* kAttends = R"({"model_type": "granitemoehybrid", "position_embedding_type": "rope",
+                                       "layer_types": ["attention", "attention"]})";
+  const ChangedDirectory changed("granitemoeshared", kAttends);
+  const Scratch out("granite");
+  must(quantize(changed.path(), {.type = DType::kBF16}, out.path()));
+  const io::GgufFile file = io::GgufFile::open(out.path()).value();
+  EXPECT_EQ(std::get<std::string_view>(*file.find("general.architecture")), "granitemoe");
+  const Golden golden = read_golden(family_directory("granitemoeshared") / "golden.bin");
+  EXPECT_LE(relative_error(logits_of(out.path(), golden.tokens, {}), golden.logits), 5e-5);
+  // llama.cpp rotates the layers of every granitemoe.
+  expect_refused("granitemoeshared", R"({"model_type": "granitemoehybrid", "layer_types": ["attention", "attention"]})",
+                 "that no layer rotates");
+
+  const io::ModelFiles dense =
+      io::ModelFiles::from_hugging_face(io::HfConfig::parse(R"({"model_type": "granitemoehybrid", "hidden_size": 64,
+          "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 192,
+          "max_position_embeddings": 512, "num_local_experts": 0, "shared_intermediate_size": 96, "intermediate_size": 96,
+          "hidden_act": "silu", "rms_norm_eps": 1e-6, "position_embedding_type": "rope", "layer_types": ["attention"]})")
+                                            .value(),
+                                        {})
+          .value();
+  const Family& family = *find_family(dense).value();
+  const auto config = family.read_hf(HfKeys::of(dense).value());
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_EQ(gguf_architecture(family, *config), "granite");
+}
+
 // Rows of 256, so that blocks of every type fit.
 SynthRequest wide(std::string architecture) {
   return {.architecture = std::move(architecture),

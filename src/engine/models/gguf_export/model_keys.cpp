@@ -331,6 +331,7 @@ class KeyWriter {
     const bool rotates =
         std::ranges::any_of(config_.layers, [](const LayerConfig& layer) { return layer.rope != kNoRope; });
     put("rope.scaling.finetuned", rotates);
+    if (!rotates && architecture_ == "granitemoe") keys_.lost.emplace_back("that no layer rotates");
   }
 
   const Family& family_;
@@ -345,9 +346,14 @@ class KeyWriter {
 
 std::string_view gguf_architecture(const Family& family, const ModelConfig& config) {
   ASSERT(!family.gguf.empty(), "family {} has no name in GGUF", family.name);
-  const bool sparse = std::ranges::any_of(config.layers, [&](const LayerConfig& layer) {
-    return layer.layer_template < family.layer_templates.size() && layer_has(family, layer, OpType::kMoe);
-  });
+  const auto any_layer = [&](OpType type) {
+    return std::ranges::any_of(config.layers, [&](const LayerConfig& layer) {
+      return layer.layer_template < family.layer_templates.size() && layer_has(family, layer, type);
+    });
+  };
+  const bool sparse = any_layer(OpType::kMoe);
+  // llama.cpp demands the sizes of a mixer from every granitehybrid: without one, converters name what the rest of the layers is.
+  if (family.name == "granite_hybrid" && !any_layer(OpType::kMambaMixer)) return sparse ? "granitemoe" : "granite";
   const auto mixture = std::ranges::find_if(family.gguf, [](std::string_view name) { return name.ends_with("moe"); });
   if (sparse && mixture != family.gguf.end()) return *mixture;
   // Where both formats have the name, it says which of a family's architectures this is.
