@@ -63,6 +63,10 @@ Result<> AtomicFile::append(std::span<const std::byte> bytes) {
 
 Result<> AtomicFile::commit(bool replaces) {
   if (::fsync(fd_) != 0) return fail(io_error("cannot sync", temporary_, errno));
+  struct stat st {};
+  if (replaces && ::lstat(path_.c_str(), &st) == 0 && !S_ISREG(st.st_mode))
+    return fail(ErrorCode::kConflict,
+                fmt::format("{} is no regular file; it stays as it is: name another file", path_.string()));
   const int error = !replaces                                          ? rename_new(temporary_, path_)
                     : ::rename(temporary_.c_str(), path_.c_str()) != 0 ? errno
                                                                        : 0;

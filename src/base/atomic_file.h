@@ -19,8 +19,8 @@ class AtomicFile {
   ~AtomicFile();
 
   Result<> append(std::span<const std::byte> bytes);
-  // Also what was written by the name of temporary(), and closed. Errors: CONFLICT (something has the name, and `replaces` is false);
-  // IO_ERROR.
+  // Also what was written by the name of temporary(), and closed. Errors: CONFLICT (something has the name, and `replaces` is false or
+  // it is no regular file: a device, a pipe, a link); IO_ERROR.
   Result<> commit(bool replaces);
   const std::filesystem::path& temporary() const { return temporary_; }
 

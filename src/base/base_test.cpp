@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -284,6 +285,13 @@ TEST(File, AppearsWholeAndReplacesOnlyWhereThatIsSaid) {
   {
     const auto other = AtomicFile::create(path).value();  // of this process, too
     EXPECT_TRUE(put("third", true));
+  }
+  for (const auto& make : {+[](const char* at) { return ::mkfifo(at, 0600); },
+                           +[](const char* at) { return ::symlink("/nowhere", at); }}) {
+    std::filesystem::remove(path);
+    ASSERT_EQ(make(path.c_str()), 0);
+    EXPECT_EQ(put("fourth", true).error().code, ErrorCode::kConflict);
+    EXPECT_FALSE(std::filesystem::is_regular_file(std::filesystem::symlink_status(path)));
   }
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory), {}), 1);
   std::filesystem::remove_all(directory);
