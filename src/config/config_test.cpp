@@ -264,6 +264,17 @@ TEST_F(ConfigTest, ApiToken) {
   EXPECT_EQ(load_api_token(c, getenv()).value(), std::string(40, 'x'));
 }
 
+// chmod 600 of /tmp would be bad advice.
+TEST_F(ConfigTest, ASecretsFileIsRegular) {
+  for (const std::string& path : {directory_.string(), std::string("/dev/zero")}) {
+    const auto refused = read_secret(path);
+    ASSERT_FALSE(refused) << path;
+    EXPECT_EQ(refused.error().code, base::ErrorCode::kConfigInvalid);
+    EXPECT_NE(refused.error().message.find("no regular file"), std::string::npos) << refused.error().message;
+    EXPECT_EQ(refused.error().message.find("chmod"), std::string::npos) << refused.error().message;
+  }
+}
+
 // SYS-9.3.2: tenants are told apart by tokens of their own.
 TEST_F(ConfigTest, TenantTokens) {
   const auto secret = [&](const std::string& name, char c) {

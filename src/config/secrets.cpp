@@ -12,7 +12,12 @@ namespace llorch::config {
 
 base::Result<std::string> read_secret(const std::string& file) {
   struct stat st {};
-  if (::stat(file.c_str(), &st) == 0 && (st.st_mode & 077) != 0) {
+  const bool is_there = ::stat(file.c_str(), &st) == 0;
+  // A pipe is what a shell names for <(a command).
+  if (is_there && !S_ISREG(st.st_mode) && !S_ISFIFO(st.st_mode)) {
+    return config_error(fmt::format("{} is no regular file; name the file that holds the secret", file));
+  }
+  if (is_there && (st.st_mode & 077) != 0) {
     return config_error(fmt::format("{} can be read by others; run: chmod 600 {}", file, file));
   }
   std::string text = TRY(base::read_file(file, 16384));
