@@ -3,12 +3,15 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <boost/json.hpp>
 #include <cstdlib>
 
 #include "base/file.h"
+#include "base/parse_json.h"
 #include "cli/pager.h"
 #include "cli/server_address.h"
 #include "cli/terminal_text.h"
+#include "net/http/error_response.h"
 #include "wire/json.h"
 #include "wire/task.h"
 
@@ -20,6 +23,14 @@ namespace {
 // The server sends a comment every 15 s (stream.keep_alive_ms); four missed ones mean that nobody is there.
 constexpr std::int64_t kStreamIdleTimeoutMs = 60'000;
 }  // namespace
+
+bool is_orchestratords(const net::Response& response) {
+  if (response.status < 400) return !response.body.starts_with('<');  // JSON, or the text of metrics
+  boost::system::error_code failed;
+  const boost::json::value parsed = base::parse_json(response.body, failed);
+  const auto* envelope = failed || !parsed.is_object() ? nullptr : parsed.get_object().if_contains("error");
+  return envelope != nullptr && envelope->is_object() && envelope->get_object().contains("correlation_id");
+}
 
 int exit_code_of(const base::Error& error) {
   switch (error.code) {
@@ -75,16 +86,57 @@ std::filesystem::path state_directory(const GlobalOptions& options) {
 base::Result<std::unique_ptr<Api>> Api::connect(const GlobalOptions& options) {
   const config::Config config = TRY(load_config(options));
   const auto getenv = [](const char* name) { return std::getenv(name); };
-  std::string token = TRY(config::load_api_token(config, getenv));
   std::string url = options.url;
   if (const char* env = std::getenv("LLORCH_URL"); url.empty() && env != nullptr) url = env;
+  const bool is_said = !url.empty();
+  const bool file_is_said =
+      std::getenv("LLORCH_AUTH_TOKEN_FILE") != nullptr ||
+      std::ranges::any_of(options.set, [](const std::string& item) { return item.starts_with("auth.token_file="); });
+  ClientToken token = TRY(client_token({.config = config, .url = url, .file_is_said = file_is_said, .getenv = getenv}));
   if (url.empty()) {
     url = TRY(server_address({.state_directory = state_directory(options),
                               .bind = config.orchestratord.bind,
-                              .sends_token = !token.empty()}));
+                              .sends_token = !token.token.empty()}));
   }
   while (url.ends_with('/')) url.pop_back();
-  return std::unique_ptr<Api>(new Api(std::move(url), std::move(token)));
+  std::unique_ptr<Api> api(new Api(std::move(url), std::move(token.token)));
+  api->is_elsewhere_ = is_said && !is_here(api->url_);
+  api->token_is_withheld_ = token.is_withheld;
+  return api;
+}
+
+base::Error Api::silence_error(const base::Error& error) const {
+  if (is_elsewhere_) {
+    return {ErrorCode::kUnreachable, fmt::format("nothing answers at {}: {}; check --url", url_, error.message), {}};
+  }
+  return {ErrorCode::kUnreachable,
+          fmt::format("orchestratord does not answer at {}; start the stack with: llorch up (or llorch up "
+                      "--cpu on a machine without an NVIDIA GPU)",
+                      url_),
+          {}};
+}
+
+base::Error Api::error_of(const net::Response& response) const {
+  if (!is_orchestratords(response)) return other_program_error();
+  base::Error error = net::http::error_of(response);
+  if (error.code != ErrorCode::kMissingToken) return error;
+  error.message = fmt::format(
+      "orchestratord at {} needs a token: name the file (mode 0600) that holds it in "
+      "LLORCH_API_TOKEN_FILE{}",
+      url_,
+      token_is_withheld_ ? "; that of auth.token_file goes only to this machine and to the "
+                           "orchestratord of the configuration"
+                         : "");
+  return error;
+}
+
+base::Error Api::other_program_error() const {
+  return base::Error{ErrorCode::kUnreachable,
+                     fmt::format("what answers at {} is not orchestratord; check --url (http://HOST:PORT, without a "
+                                 "path) or which program listens there",
+                                 url_),
+                     {}}
+      .with("reason", std::string(kOtherProgram));
 }
 
 base::Result<std::string> Api::call(const std::string& method, const std::string& path, const std::string& body) {
@@ -93,12 +145,10 @@ base::Result<std::string> Api::call(const std::string& method, const std::string
   auto response = client_.call(std::move(request));
   if (!response) {
     if (response.error().code != ErrorCode::kUnreachable) return base::fail(response.error());
-    return base::fail(ErrorCode::kUnreachable,
-                      fmt::format("orchestratord does not answer at {}; start the stack with: llorch up (or llorch up "
-                                  "--cpu on a machine without an NVIDIA GPU)",
-                                  url_));
+    return base::fail(silence_error(response.error()));
   }
-  if (response->status >= 400) return base::fail(net::http::error_of(*response));
+  if (response->status >= 400) return base::fail(error_of(*response));
+  if (!is_orchestratords(*response)) return base::fail(other_program_error());
   return std::move(response->body);
 }
 

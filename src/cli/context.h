@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -33,19 +34,30 @@ int report(const base::Error& error, bool json);
 base::Result<config::Config> load_config(const GlobalOptions& options);
 std::filesystem::path state_directory(const GlobalOptions& options);
 
+// Detail `reason` of the UNREACHABLE that another program's answer is.
+inline constexpr std::string_view kOtherProgram = "NOT_ORCHESTRATORD";
+// Whether a response may be orchestratord's under /v2: an error has its envelope, and nothing else is a page.
+bool is_orchestratords(const net::Response& response);
+
 // Talks to orchestratord. Owns its io thread.
 class Api {
  public:
   static base::Result<std::unique_ptr<Api>> connect(const GlobalOptions& options);
 
-  // The response's body, or the error of its envelope. UNREACHABLE says how to start the stack.
+  // The response's body, or the error of its envelope. UNREACHABLE says how to start the stack, or that something else answers there.
   base::Result<std::string> call(const std::string& method, const std::string& path, const std::string& body = "");
   net::StreamHandle stream(const std::string& path, net::http::Headers headers, net::StreamCallbacks callbacks);
   const std::string& url() const { return url_; }
 
  private:
   Api(std::string url, std::string token) : url_(std::move(url)), token_(std::move(token)) {}
+  base::Error silence_error(const base::Error& error) const;
+  base::Error error_of(const net::Response& response) const;
+  base::Error other_program_error() const;
+
   std::string url_, token_;
+  bool is_elsewhere_ = false;       // somebody said so, and it is not this machine
+  bool token_is_withheld_ = false;  // that of auth.token_file
   net::IoRuntime runtime_;
   net::Client client_{runtime_};
 };

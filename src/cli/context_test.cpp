@@ -1,6 +1,14 @@
 #include "cli/context.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <map>
+
+#include "cli/server_address.h"
+#include "net/http/error_response.h"
 
 namespace llorch::cli {
 namespace {
@@ -30,6 +38,49 @@ TEST(HumanBytes, PicksTheUnit) {
 TEST(LoadConfig, SetTakesPairs) {
   EXPECT_EQ(load_config({.config_file = "/dev/null", .set = {"log.level"}}).error().code, ErrorCode::kConfigInvalid);
   EXPECT_EQ(load_config({.config_file = "/dev/null", .set = {"log.level=debug"}}).value().log.level, "debug");
+}
+
+TEST(ClientToken, TheEnvironmentsGoesBeforeThatOfTheConfiguration) {
+  const auto file = std::filesystem::temp_directory_path() / ("llorch_context_test_" + std::to_string(::getpid()));
+  std::ofstream(file) << std::string(32, 'o');
+  ::chmod(file.c_str(), 0600);
+  config::Config config;
+  config.auth.token_file = file;
+  config.orchestratord.bind = "198.51.100.1:8080";
+  config.pool_managerd.orchestrator_url = "http://head.example:9000";
+  std::map<std::string, std::string> env{{"LLORCH_API_TOKEN", std::string(32, 't')}};
+  const auto getenv = [&](const char* name) { return env.contains(name) ? env[name].c_str() : nullptr; };
+  const auto sent = [&](const std::string& url, bool file_is_said = false) {
+    return client_token({.config = config, .url = url, .file_is_said = file_is_said, .getenv = getenv}).value();
+  };
+  for (const char* url : {"", "http://127.0.0.1:8080", "http://elsewhere.example"}) {
+    EXPECT_EQ(sent(url).token, std::string(32, 't')) << url;
+    EXPECT_FALSE(sent(url).is_withheld) << url;
+  }
+  env.clear();
+  for (const char* url : {"", "http://127.0.0.1:7777", "http://localhost:1", "http://[::1]:1",
+                          "http://198.51.100.1:8080/", "http://head.example:9000"}) {
+    EXPECT_EQ(sent(url).token, std::string(32, 'o')) << url;
+  }
+  for (const char* url : {"http://elsewhere.example", "http://198.51.100.1:8081", "http://198.51.100.2:8080", "no url",
+                          "http://localhost.elsewhere.example:8080", "http://head.example.elsewhere.example:9000"}) {
+    EXPECT_EQ(sent(url).token, "") << url;
+    EXPECT_TRUE(sent(url).is_withheld) << url;
+  }
+  EXPECT_EQ(sent("http://elsewhere.example", true).token, std::string(32, 'o'));
+  std::filesystem::remove(file);
+}
+
+TEST(Api, KnowsTheAnswersOfOtherPrograms) {
+  const auto ours = net::http::error_response({ErrorCode::kModelNotFound, "why", {}}, {});
+  EXPECT_TRUE(is_orchestratords({.status = ours.status, .body = ours.body}));
+  EXPECT_TRUE(is_orchestratords({.status = 200, .body = "{}"}));
+  EXPECT_TRUE(is_orchestratords({.status = 204, .body = ""}));
+  EXPECT_FALSE(is_orchestratords({.status = 200, .body = "<!DOCTYPE HTML>"}));
+  EXPECT_FALSE(is_orchestratords({.status = 404, .body = "<!DOCTYPE HTML>"}));
+  EXPECT_FALSE(is_orchestratords({.status = 404, .body = R"({"detail":"Not Found"})"}));
+  EXPECT_FALSE(is_orchestratords({.status = 404, .body = R"({"error":{"message":"of /v1","code":null}})"}));
+  EXPECT_FALSE(is_orchestratords({.status = 502, .body = ""}));
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/error_detail.h"
 #include "base/file.h"
 #include "base/process.h"
 #include "base/shared_library.h"
@@ -54,6 +55,10 @@ Check check_state(const std::filesystem::path& state_dir) {
   constexpr std::int64_t kFreeBytesMin = 64 << 20;
   if (auto made = base::ensure_state_directory(state_dir); !made) {
     return {"state", false, made.error().message, "choose another directory with --state-dir or LLORCH_STATE_DIR"};
+  }
+  if (::access(state_dir.c_str(), R_OK | W_OK | X_OK) != 0) {  // root's, for instance
+    return {"state", false, base::io_error("cannot use", state_dir, errno).message,
+            "choose another directory with --state-dir or LLORCH_STATE_DIR"};
   }
   struct statvfs fs {};
   if (::statvfs(state_dir.c_str(), &fs) != 0) {
@@ -113,6 +118,10 @@ std::optional<Check> check_ports(const config::Config& config) {
 Check check_stack(Api& api) {
   const auto health = api.call("GET", "/v2/health");
   if (!health) {
+    if (base::has_detail(health.error(), "reason", kOtherProgram)) {
+      return {"stack", false, health.error().message,
+              "say where orchestratord answers with --url, or end the other program", kUnreachable};
+    }
     const bool is_silent = health.error().code == base::ErrorCode::kUnreachable;
     return {"stack", false,
             is_silent ? fmt::format("orchestratord does not answer at {}", api.url()) : health.error().message,

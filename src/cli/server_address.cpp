@@ -5,11 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <set>
 
 #include "base/listeners.h"
 #include "base/state_directory.h"
 #include "cli/stack/processes.h"
+#include "net/http/auth.h"
 #include "net/http/url.h"
 
 namespace llorch::cli {
@@ -66,7 +68,33 @@ base::Result<> check_listeners(const std::string& address, const fs::path& state
   return {};
 }
 
+bool is_configured(const std::string& text, const config::Config& config) {
+  const auto url = net::http::parse_url(text);
+  if (!url) return false;
+  const std::string& pools_url = config.pool_managerd.orchestrator_url;
+  return std::ranges::any_of(std::array{"http://" + config.orchestratord.bind, pools_url}, [&](const std::string& one) {
+    const auto known = net::http::parse_url(one);
+    return known && known->host == url->host && known->port == url->port;
+  });
+}
+
 }  // namespace
+
+bool is_here(const std::string& url) {
+  const auto parsed = net::http::parse_url(url);
+  if (!parsed) return false;
+  if (net::http::is_loopback(parsed->host) || net::http::is_unspecified(parsed->host)) return true;
+  return base::is_address(parsed->host) && base::is_own_address(parsed->host).value_or(false);
+}
+
+base::Result<ClientToken> client_token(const TokenQuestion& question) {
+  ClientToken out{.token = TRY(config::load_api_token({}, question.getenv))};
+  if (!out.token.empty() || question.config.auth.token_file.empty()) return out;
+  out.is_withheld = !question.url.empty() && !question.file_is_said && !is_here(question.url) &&
+                    !is_configured(question.url, question.config);
+  if (!out.is_withheld) out.token = TRY(config::load_api_token(question.config, question.getenv));
+  return out;
+}
 
 base::Result<std::string> server_address(const AddressQuestion& question) {
   if (question.sends_token) TRY(check_owner(question.state_directory));

@@ -1,9 +1,11 @@
 #pragma once
-// Where orchestratord answers when nobody has said so.
+// Where orchestratord answers when nobody has said so, and what token it is sent.
 #include <filesystem>
+#include <functional>
 #include <string>
 
 #include "base/result.h"
+#include "config/config.h"
 
 namespace llorch::cli {
 
@@ -17,5 +19,22 @@ struct AddressQuestion {
 // one that ran there has ended; FORBIDDEN, if a token would go to a name, which is no bind, or to a process of a user of this machine
 // who may not see it. That is anybody but this user, root, and the owners of the state directory and of the package's.
 base::Result<std::string> server_address(const AddressQuestion& question);
+
+struct TokenQuestion {
+  const config::Config& config;
+  std::string url;            // that the caller has said; empty: server_address() says
+  bool file_is_said = false;  // auth.token_file is the caller's word too: of a flag or of the environment
+  std::function<const char*(const char*)> getenv;
+};
+struct ClientToken {
+  std::string token;         // empty: none
+  bool is_withheld = false;  // auth.token_file is for another server
+};
+// What a client sends: the token of its environment, else that of auth.token_file. The latter is the operator's of this machine; where
+// the caller has said a URL, it goes only to this machine, to orchestratord.bind and to pool-managerd.orchestrator_url. Errors: as
+// load_api_token().
+base::Result<ClientToken> client_token(const TokenQuestion& question);
+// Whether `url` is of this machine.
+bool is_here(const std::string& url);
 
 }  // namespace llorch::cli

@@ -1,5 +1,6 @@
 """Whom llorch sends the operator's token to when nobody has said where orchestratord answers."""
 
+import http.server
 import json
 import os
 import pathlib
@@ -7,6 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 
 import pytest
 
@@ -138,3 +140,38 @@ def test_a_backup_asks_nobody_whose_record_is_stale(tmp_path):
         record(tmp_path, stack.bind, stack.orchestrator.pid, start_ticks(stack.orchestrator.pid))
         done = llorch("backup", str(tmp_path / "jobs.backup"), state_dir=tmp_path, env=ENV)
         assert done.returncode == 0, done.stderr
+
+
+def test_the_token_of_the_environment_goes_before_that_of_the_configuration(tmp_path):
+    token, config = tmp_path / "token", tmp_path / "config.yaml"
+    token.write_text("o" * 40)
+    token.chmod(0o600)
+    config.write_text(f"auth: {{token_file: {token}}}\n")
+    with SaidServer(answers=ANSWERS) as server:
+        for env, sent in (({}, "o" * 40), (ENV, TOKEN)):
+            done = llorch("--url", server.url, "ps", state_dir=tmp_path, env={**env, "LLORCH_CONFIG": str(config)})
+            assert done.returncode == 0, done.stderr
+            assert server.asked[-1][1] == f"Bearer {sent}"
+
+
+class Pages(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        body = b"<!DOCTYPE HTML>\n<p>a page"
+        self.send_response(int(self.path.split("/")[1]))
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+def test_another_program_is_told_from_orchestratord(tmp_path):
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Pages) as server:
+        threading.Thread(target=server.serve_forever).start()
+        for status in (200, 404):
+            done = llorch("--url", f"http://127.0.0.1:{server.server_port}/{status}", "ps", state_dir=tmp_path)
+            assert done.returncode == 3 and b"UNREACHABLE" in done.stderr and b"is not orchestratord" in done.stderr, done.stderr
+            done = llorch("--url", f"http://127.0.0.1:{server.server_port}/{status}", "doctor", state_dir=tmp_path)
+            assert b"is not orchestratord" in done.stdout and b"llorch up (" not in done.stdout, done.stdout
+        server.shutdown()
