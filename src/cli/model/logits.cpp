@@ -9,7 +9,7 @@ namespace llorch::cli::model {
 namespace {
 
 base::Result<> write_logits(const LogitsOptions& options) {
-  TRY(check_output_file(options.out, options.force));
+  TRY(check_output_file(options.out, options.force, inputs_of(options.run)));
   const LoadedRun run = TRY(load_run(options.run));
   PartialFile file(options.out, options.force);
   TRY(file.check());

@@ -1,15 +1,22 @@
 #include "cli/model/make.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <thread>
 
+#include "base/file.h"
 #include "base/testing/full_disk.h"
+#include "cli/model/tools.h"
 #include "engine/io/gguf.h"
 
 namespace llorch::cli::model {
@@ -42,6 +49,41 @@ TEST_F(MakeModels, AFileOfAnotherType) {
   ASSERT_EQ(make("a.gguf"), kOk);
   ASSERT_EQ(convert("a.gguf", "b.gguf", "q4_k"), kOk);
   EXPECT_LT(std::filesystem::file_size(file("b.gguf")), std::filesystem::file_size(file("a.gguf")) / 4);
+}
+
+TEST_F(MakeModels, NothingReplacesItsInputOrWhatIsNoFile) {
+  ASSERT_EQ(make("a.gguf"), kOk);
+  const auto bytes = base::read_file(file("a.gguf"), 64 << 20).value();
+  std::filesystem::create_hard_link(file("a.gguf"), file("same.gguf"));
+  std::filesystem::create_symlink(file("nowhere"), file("link.gguf"));
+  ASSERT_EQ(::mkfifo(file("pipe.gguf").c_str(), 0600), 0);
+  for (const char* out : {"a.gguf", "./a.gguf", "same.gguf", "link.gguf", "pipe.gguf"}) {
+    EXPECT_EQ(convert("a.gguf", out, "q4_k", true), kFailed) << out;
+  }
+  EXPECT_EQ(base::read_file(file("a.gguf"), 64 << 20).value(), bytes);
+  EXPECT_TRUE(std::filesystem::is_symlink(file("link.gguf")));
+  EXPECT_TRUE(std::filesystem::is_fifo(file("pipe.gguf")));
+  EXPECT_EQ(check_output_file(file("a.gguf"), true, {file("a.gguf")}).error().code, base::ErrorCode::kConflict);
+  EXPECT_EQ(files_count(), 4u);
+}
+
+// The stream's failure is known at its end, and errno is of something else by then.
+TEST_F(MakeModels, AFileThatCannotBeWrittenSaysWhy) {
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const rlimit limit{.rlim_cur = 4096, .rlim_max = 4096};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    ::signal(SIGXFSZ, SIG_IGN);
+    PartialFile out(file("out"), false);
+    out.out() << std::string(1 << 20, 'x');
+    errno = ENOENT;
+    const auto written = out.commit();
+    ::_exit(!written && written.error().message.find(std::strerror(EFBIG)) != std::string::npos ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 TEST_F(MakeModels, RepeatedLayersHaveTheBytesOfTheFirst) {

@@ -35,7 +35,7 @@ base::Result<> complete(const std::filesystem::path& directory, engine::models::
 }
 
 base::Result<Written> quantize_model(const QuantizeOptions& options) {
-  TRY(check_output(options.output));
+  TRY(check_output(options.output, options.in));
   const auto stamp = io::model_stamp(options.in);
   const io::ModelFiles files = TRY(io::ModelFiles::open(options.in));
   if (!stamp) return base::fail(stamp.error());

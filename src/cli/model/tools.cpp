@@ -16,6 +16,7 @@
 #include "cli/model/pixels.h"
 #include "engine/compute/cpu/backend.h"
 #include "engine/io/model_files.h"
+#include "engine/io/model_layout.h"
 #include "engine/io/tokenizer_json/tokenizer_directory.h"
 #include "engine/models/model.h"
 #include "text/tokenizer.h"
@@ -144,28 +145,66 @@ void show_progress(std::string_view what, std::size_t done, std::size_t total) {
              done == total ? "\n" : "");
 }
 
-base::Result<> check_output_file(const std::string& path, bool force) {
+std::vector<std::string> files_of_model(const std::string& model) {
+  std::vector<std::string> out{model};
+  if (const auto files = engine::io::model_file_list(model)) {
+    for (const engine::io::ModelFile& file : *files) out.push_back(file.path.string());
+  }
+  return out;
+}
+
+std::vector<std::string> inputs_of(const RunOptions& options) {
+  std::vector<std::string> out = files_of_model(options.model);
+  for (const std::string& argument : {options.tokens, options.pixels}) {
+    if (argument.starts_with('@')) out.push_back(argument.substr(1));
+  }
+  out.insert(out.end(), options.images.begin(), options.images.end());
+  out.push_back(options.projector);
+  return out;
+}
+
+base::Result<> check_output_file(const std::string& path, bool force, const std::vector<std::string>& inputs) {
+  namespace fs = std::filesystem;
   std::error_code error;
-  if (std::filesystem::is_directory(path, error))
+  const fs::file_status status = fs::symlink_status(path, error);
+  if (!fs::exists(status)) return {};
+  if (fs::is_directory(status))
     return base::fail(ErrorCode::kConflict, fmt::format("{} is a directory; name the file to write", path));
-  if (force || !std::filesystem::exists(path, error)) return {};
+  if (!fs::is_regular_file(status))
+    return base::fail(ErrorCode::kConflict, fmt::format("{} is no regular file; name the file to write", path));
+  for (const std::string& input : inputs) {
+    if (!input.empty() && fs::equivalent(path, input, error))
+      return base::fail(ErrorCode::kConflict, fmt::format("{} is what is read; name another file to write", path));
+  }
+  if (force) return {};
   return base::fail(ErrorCode::kConflict, fmt::format("{} exists; --force replaces it", path));
 }
 
+PartialFile::Buffer::int_type PartialFile::Buffer::overflow(int_type next) {
+  if (sync() != 0) return traits_type::eof();
+  if (!traits_type::eq_int_type(next, traits_type::eof())) sputc(traits_type::to_char_type(next));
+  return traits_type::not_eof(next);
+}
+
+int PartialFile::Buffer::sync() {
+  if (written && file != nullptr) written = file->append(std::as_bytes(std::span(pbase(), pptr())));
+  setp(bytes.data(), bytes.data() + bytes.size());
+  return written ? 0 : -1;
+}
+
 PartialFile::PartialFile(const std::string& path, bool replaces)
-    : path_(path), replaces_(replaces), file_(base::AtomicFile::create(path)) {
-  if (file_) out_.open(file_->temporary(), std::ios::binary);
+    : replaces_(replaces), file_(base::AtomicFile::create(path)) {
+  if (file_) buffer_.file = &*file_;
 }
 
 base::Result<> PartialFile::check() const {
   if (!file_) return base::fail(file_.error());
-  if (!out_) return base::fail(base::io_error("cannot create", file_->temporary(), errno));
   return {};
 }
 
 base::Result<> PartialFile::commit() {
-  out_.close();
-  if (!out_) return base::fail(base::io_error("cannot write", path_, errno));
+  out_.flush();
+  TRY(buffer_.written);
   return file_->commit(replaces_);
 }
 

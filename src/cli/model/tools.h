@@ -1,10 +1,12 @@
 #pragma once
 // What the model commands share: token lists, the device of a tool, files that appear complete or not at all.
 #include <cstdint>
-#include <fstream>
 #include <memory>
+#include <ostream>
 #include <span>
+#include <streambuf>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/atomic_file.h"
@@ -52,8 +54,12 @@ base::Result<> check_model(const std::string& path);
 // A bar on a terminal, nothing in a pipe.
 void show_progress(std::string_view what, std::size_t done, std::size_t total);
 
-// Errors before anything is read: CONFLICT (a directory, or a file that exists and is not to be replaced).
-base::Result<> check_output_file(const std::string& path, bool force);
+// The files that a model is read from, as far as they can be listed.
+std::vector<std::string> files_of_model(const std::string& model);
+// Those of a run.
+std::vector<std::string> inputs_of(const RunOptions& options);
+// Errors before anything is read: CONFLICT (no regular file, one that exists and is not to be replaced, or one of `inputs`).
+base::Result<> check_output_file(const std::string& path, bool force, const std::vector<std::string>& inputs = {});
 
 // A base::AtomicFile that is written as a stream.
 class PartialFile {
@@ -65,15 +71,25 @@ class PartialFile {
 
   // The state of the stream is checked by commit(). Errors: IO_ERROR (cannot be created).
   base::Result<> check() const;
-  std::ofstream& out() { return out_; }
+  std::ostream& out() { return out_; }
   // Errors: CONFLICT (a file has appeared that is not to be replaced); IO_ERROR.
   base::Result<> commit();
 
  private:
-  const std::string path_;
+  // Keeps why the first write failed.
+  struct Buffer : std::streambuf {
+    int_type overflow(int_type next) override;
+    int sync() override;
+
+    std::vector<char> bytes = std::vector<char>(64 << 10);
+    base::AtomicFile* file = nullptr;
+    base::Result<> written;
+  };
+
   const bool replaces_;
   base::Result<base::AtomicFile> file_;
-  std::ofstream out_;
+  Buffer buffer_;
+  std::ostream out_{&buffer_};
 };
 
 }  // namespace llorch::cli::model

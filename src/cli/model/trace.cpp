@@ -134,8 +134,10 @@ base::Result<> write_values(const std::string& path, std::span<const float> valu
 }
 
 base::Result<Outcome> run_trace(const TraceOptions& options) {
+  std::vector<std::string> inputs = inputs_of(options.run);
+  inputs.push_back(options.against);
   for (const std::string& file : {options.out, options.dump}) {
-    if (!file.empty()) TRY(check_output_file(file, options.force));
+    if (!file.empty()) TRY(check_output_file(file, options.force, inputs));
   }
   LoadedRun run = TRY(load_run(options.run));
   const bj::object header = header_of(run);

@@ -133,9 +133,10 @@ void add_output_options(::CLI::App& command, OutputOptions& options, const char*
   command.add_flag("--force", options.force, "Replace a file that exists");
 }
 
-Result<> check_output(const OutputOptions& options) {
+Result<> check_output(const OutputOptions& options, const std::string& model) {
   TRY(type_request_of(options, false));
-  return check_output_file(options.out, options.force);
+  return check_output_file(options.out, options.force,
+                           model.empty() ? std::vector<std::string>{} : files_of_model(model));
 }
 
 Result<Written> write_output(const models::ExportModel& model, const OutputOptions& options, bool allow_requantize,

@@ -15,8 +15,9 @@ namespace llorch::cli::model {
 
 void add_output_options(::CLI::App& command, OutputOptions& options, const char* default_type);
 
-// Errors before anything is read: INVALID_PARAMS (a type nobody knows), CONFLICT (the file exists and --force is not given).
-base::Result<> check_output(const OutputOptions& options);
+// Errors before anything is read: INVALID_PARAMS (a type nobody knows), CONFLICT (as check_output_file() says; `model` is
+// what is read, empty: none).
+base::Result<> check_output(const OutputOptions& options, const std::string& model = {});
 
 struct Written {
   std::uint64_t bytes = 0;
