@@ -63,7 +63,7 @@ class SaidServer:
         self.asked.append((handler.path, handler.headers.get("Authorization"), json.loads(body or b"null")))
 
     def stream(self):
-        events = [("token", {"t": text, "i": number}) for number, text in enumerate(self.tokens)] + [("end", {"job_id": "j", **END})]
+        events = [("started", {"job_id": "j", "seed": 1})] + [("token", {"t": text, "i": number}) for number, text in enumerate(self.tokens)] + [("end", {"job_id": "j", **END})]
         return "".join(f"id: {n}\nevent: {name}\ndata: {json.dumps(data)}\n\n" for n, (name, data) in enumerate(events)).encode()
 
     def __enter__(self):

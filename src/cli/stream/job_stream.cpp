@@ -10,6 +10,16 @@
 namespace llorch::cli::stream {
 namespace {
 constexpr std::size_t kErrorBodyBytesMax = 65536;
+
+base::Error tokens_gone(const wire::EndEvent& end) {
+  return base::Error{
+      base::ErrorCode::kStreamOffsetGone,
+      "the job has ended and its tokens are not held any more: they are kept in memory only, for stream.retain_ms, or "
+      "for stream.reconnect_grace_ms once a client was sent them all. For the output, run it again with its seed",
+      {}}
+      .with("job_id", end.job_id)
+      .with("tokens_out", end.tokens_out);
+}
 }  // namespace
 
 void JobStream::connect() {
@@ -51,11 +61,13 @@ void JobStream::take_event(const net::sse::Event& event) {
   if (event.event == "token") {
     const auto token = wire::decode<wire::TokenEvent>(event.data);
     if (!token) return end_with(token.error());
+    begun_ = true;
     outcome_.text += token->t;
     if (print_(token->t)) return;
     output_lost_ = true;
     end_with({base::ErrorCode::kCancelled, "standard output is closed", {}});
   } else if (event.event == "started") {
+    begun_ = true;
     if (const auto started = wire::decode<wire::StartedEvent>(event.data)) {
       outcome_.seed = started->seed;
       outcome_.queue_wait_ms = started->queue_wait_ms.value_or(0);
@@ -63,6 +75,8 @@ void JobStream::take_event(const net::sse::Event& event) {
   } else if (event.event == "end") {
     auto end = wire::decode<wire::EndEvent>(event.data);
     if (!end) return end_with(end.error());
+    // Of a job that has ended, a server that holds its tokens no more has this event alone.
+    if (!begun_ && end->tokens_out > 0) return end_with(tokens_gone(*end));
     outcome_.end = std::move(*end);
   } else if (event.event == "error") {
     const auto body = wire::decode<wire::ErrorBody>(event.data);

@@ -52,6 +52,7 @@ class JobStream {
   std::string body_;  // of a response that is no stream
   int status_ = 0;
   bool output_lost_ = false;
+  bool begun_ = false;  // the event `started` or a token has come
   std::optional<base::Error> last_failure_;
 };
 

@@ -88,6 +88,20 @@ TEST_F(JobStreamTest, ARefusalEndsTheStreamAndAFailingServerIsOnlyRemembered) {
   EXPECT_EQ(stream_.outcome().error->code, ErrorCode::kStreamOffsetGone);
 }
 
+TEST_F(JobStreamTest, AnEndWithoutItsTokensIsNoEmptyAnswer) {
+  stream_.on_data(end(2));
+  EXPECT_FALSE(stream_.outcome().end);
+  ASSERT_TRUE(stream_.outcome().error);
+  EXPECT_EQ(stream_.outcome().error->code, ErrorCode::kStreamOffsetGone);
+  for (const std::string& bytes : {end(0), started() + end(2)}) {  // all of its text may have been held back
+    JobStream other([](std::string_view) { return true; });
+    other.connect();
+    other.on_response(200);
+    other.on_data(bytes);
+    EXPECT_TRUE(other.outcome().end);
+  }
+}
+
 TEST_F(JobStreamTest, AnErrorEventAndAMalformedOneEndTheStream) {
   const auto body = wire::error_body({ErrorCode::kReplayDiverged, "why", {}}, {});
   stream_.on_data(event("error", "3-aa", wire::encode(body)) + token(0, "late"));
