@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/file.h"
 #include "cli/terminal_text.h"
 
 namespace llorch::cli::stack {
@@ -160,6 +161,8 @@ base::Result<std::vector<std::filesystem::path>> find_logs(const std::filesystem
     if (is_meant) out.push_back(entry.path());
     names += (names.empty() ? "" : ", ") + without_controls(name);
   }
+  if (ec && ec != std::errc::no_such_file_or_directory)
+    return base::fail(base::io_error("cannot list the logs in", directory, ec.value()));
   std::ranges::sort(out);
   if (!out.empty()) return out;
   if (names.empty()) {

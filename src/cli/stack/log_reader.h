@@ -72,7 +72,7 @@ class LogMerge {
 };
 
 // The logs in `directory` that `component` means, by name: a daemon, a worker ("worker-...") or all workers ("worker-orcd");
-// empty: all there are. Errors: INVALID_PARAMS (nothing is there, or nothing of this name).
+// empty: all there are. Errors: INVALID_PARAMS (nothing is there, or nothing of this name); IO_ERROR.
 base::Result<std::vector<std::filesystem::path>> find_logs(const std::filesystem::path& directory,
                                                            std::string_view component);
 

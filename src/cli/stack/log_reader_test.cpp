@@ -99,7 +99,10 @@ TEST_F(Logs, SeveralAreMergedByTime) {
 
 TEST_F(Logs, AreFoundByName) {
   EXPECT_FALSE(find_logs(directory_, ""));
-  EXPECT_FALSE(find_logs(directory_ / "none", ""));
+  EXPECT_EQ(find_logs(directory_ / "none", "").error().code, base::ErrorCode::kInvalidParams);
+  append("no_directory", "x\n");
+  EXPECT_EQ(find_logs(directory_ / "no_directory", "").error().code, base::ErrorCode::kIoError);
+  std::filesystem::remove(directory_ / "no_directory");
   for (const char* name : {"orchestratord.log", "orchestratord.log.1", "worker-a.log", "worker-b.log"})
     append(name, "x\n");
   EXPECT_EQ(find_logs(directory_, "")->size(), 3U);

@@ -87,6 +87,13 @@ std::vector<RunningProcess> running_processes(const std::filesystem::path& state
   return out;
 }
 
+base::Result<> check_records(const std::filesystem::path& state_dir) {
+  std::error_code ec;
+  const std::filesystem::directory_iterator records(state_dir / "run", ec);
+  if (!ec || ec == std::errc::no_such_file_or_directory) return {};
+  return base::fail(base::io_error("cannot look at what runs in", state_dir, ec.value()));
+}
+
 base::Result<> stop_process(const RunningProcess& process, const StopLimits& limits) {
   const PidFd fd(process.pid);
   if (!fd.valid() && errno != ESRCH) {

@@ -21,6 +21,9 @@ struct RunningProcess {
 // Those that still run, by name. Records of ended processes, of recycled pids and unreadable ones are skipped.
 std::vector<RunningProcess> running_processes(const std::filesystem::path& state_dir);
 
+// Whether they could be seen. Errors: IO_ERROR (the directory is somebody else's, for instance).
+base::Result<> check_records(const std::filesystem::path& state_dir);
+
 struct StopLimits {
   std::chrono::milliseconds terminate{95'000};  // after SIGTERM; a supervisor stops two daemons in this time
   std::chrono::milliseconds kill{5'000};        // after SIGKILL

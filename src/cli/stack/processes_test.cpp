@@ -96,6 +96,17 @@ TEST_F(ProcessesTest, StopSparesAnotherProcessWithTheSamePid) {
   EXPECT_EQ(signal_that_ended(child), SIGKILL);
 }
 
+TEST_F(ProcessesTest, ADirectoryThatCannotBeReadIsNoEmptyOne) {
+  EXPECT_TRUE(check_records(directory_));
+  EXPECT_TRUE(check_records(directory_ / "absent"));
+  // Root opens everything but what is no directory.
+  std::ofstream(directory_ / "file") << "x";
+  std::filesystem::create_directory(directory_ / "state");
+  std::ofstream(directory_ / "state/run") << "x";
+  EXPECT_EQ(check_records(directory_ / "file").error().code, base::ErrorCode::kIoError);
+  EXPECT_EQ(check_records(directory_ / "state").error().code, base::ErrorCode::kIoError);
+}
+
 constexpr uid_t kNobody = 65534;
 
 bool become_nobody() {
