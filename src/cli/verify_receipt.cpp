@@ -174,10 +174,13 @@ struct Checked {
   std::optional<stream::FinishedJob> job;  // absent: it was clear without running
 };
 
-base::Result<Checked> check(Api& api, const VerifyOptions& options, Inputs inputs, stream::InterruptWatch& interrupt) {
+base::Result<Checked> check(Api& api, const VerifyOptions& options, Inputs inputs, stream::InterruptWatch& interrupt,
+                            stream::WaitDisplay& display) {
   Checked out;
-  out.claim = inputs.claim ? std::move(*inputs.claim)
-                           : TRY(verify::parse_claim(TRY(api.call("GET", "/v2/tasks/" + options.receipt))));
+  out.claim =
+      inputs.claim
+          ? std::move(*inputs.claim)
+          : TRY(verify::parse_claim(TRY(api.call("GET", "/v2/tasks/" + TRY(whole_job_id(api, options.receipt))))));
   if (out.claim.receipt.partial.value_or(false)) {
     return base::fail(
         ErrorCode::kInvalidParams,
@@ -193,7 +196,8 @@ base::Result<Checked> check(Api& api, const VerifyOptions& options, Inputs input
   request.model = TRY(model_name(options.run.model, out.claim, stack));
   out.finding = compare_workers(*request.model, out.claim, stack);
   if (out.finding.verdict != Verdict::kMatch) return out;
-  out.job = TRY(stream::run_job(api, request, interrupt, [](std::string_view) { return true; }));
+  out.job = TRY(stream::run_job(
+      api, request, interrupt, [](std::string_view) { return true; }, &display));
   out.finding = verify::compare_result(out.claim, *out.job->outcome.end);
   return out;
 }
@@ -208,7 +212,11 @@ int verify_receipt(const GlobalOptions& global, const VerifyOptions& options) {
   stream::InterruptWatch interrupt;
   auto api = Api::connect(global);
   if (!api) return report(api.error(), global.json);
-  const auto checked = check(**api, options, std::move(*inputs), interrupt);
+  stream::WaitDisplay display(stream::WaitDisplay::form(global.json), [](std::string_view text) {
+    std::fwrite(text.data(), 1, text.size(), stderr);
+    std::fflush(stderr);
+  });
+  const auto checked = check(**api, options, std::move(*inputs), interrupt, display);
   if (!checked) return report(checked.error(), global.json);
   (global.json ? print_finding_json : print_finding)(checked->finding, checked->claim, checked->job);
   return verify::exit_code_of(checked->finding.verdict);

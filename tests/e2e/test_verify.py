@@ -39,6 +39,7 @@ def test_a_job_is_verified_by_its_id(stack, verify, job):
     assert code == 0 and said["verdict"] == "match" and not said["differences"]
     assert said["here"] == said["receipt"] == job[1]["receipt"]
     assert said["job_id"] != job[0] and stack.job(said["job_id"])["tokens_out"] == 24
+    assert verify(job[0][:-1], "--prompt", PROMPT, *FLAGS)[0] == 0, "as much of the id as no other begins with"
     plain = llorch("--url", stack.url, "verify", job[0], "--prompt", PROMPT, *FLAGS, state_dir=stack.dir)
     assert plain.returncode == 0 and plain.stdout.startswith(b"match: 24 tokens")
 
