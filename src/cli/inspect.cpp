@@ -18,13 +18,13 @@ namespace {
 namespace bj = boost::json;
 
 // Of a model that no worker has.
-std::string state_word(const wire::CatalogModel& model) {
+std::string state_word(const wire::CatalogModel& model, bool sees_workers) {
   if (model.pull && model.pull->state == wire::PullState::kFailed) return "pull failed";
   if (model.pull && model.pull->bytes_total > 0) {
     return fmt::format("pulling, {} %", model.pull->bytes_done * 100 / model.pull->bytes_total);
   }
   if (model.model_ref.empty()) return "pulling";
-  return model.lifecycle_state == wire::ModelLifecycle::kRetired ? "retired" : "no worker";
+  return model.lifecycle_state == wire::ModelLifecycle::kRetired ? "retired" : sees_workers ? "no worker" : "-";
 }
 
 }  // namespace
@@ -55,8 +55,10 @@ int ls(const GlobalOptions& global) {
   const auto models = wire::decode<wire::CatalogModelList>(*body);
   if (!models) return report(models.error(), global.json);
   const auto pools_body = (*api)->call("GET", "/v2/pools");
-  if (!pools_body) return report(pools_body.error(), global.json);
-  const auto pools = wire::decode<wire::PoolList>(*pools_body);
+  // Workers are the operator's affair: a tenant sees its models without them.
+  const bool sees_workers = pools_body || pools_body.error().code != base::ErrorCode::kForbidden;
+  if (!pools_body && sees_workers) return report(pools_body.error(), global.json);
+  const auto pools = pools_body ? wire::decode<wire::PoolList>(*pools_body) : wire::PoolList{};
   if (!pools) return report(pools.error(), global.json);
 
   std::map<std::string, std::map<std::string, int>> counts;  // model_ref -> status -> workers
@@ -72,7 +74,7 @@ int ls(const GlobalOptions& global) {
       workers += fmt::format("{}{} {}", workers.empty() ? "" : ", ", count, status);
     }
     rows.push_back({model.model_id, model.size_bytes ? human_bytes(*model.size_bytes) : "-",
-                    workers.empty() ? state_word(model) : workers, model.model_ref});
+                    workers.empty() ? state_word(model, sees_workers) : workers, model.model_ref});
   }
   print_table({"MODEL", "SIZE", "STATE", "REFERENCE"}, rows);
   return kOk;
@@ -83,7 +85,7 @@ int show(const GlobalOptions& global, const std::string& name) {
   if (!api) return report(api.error(), global.json);
   const auto shown = models::show_model(**api, name, global.json);
   if (!shown) return report(shown.error(), global.json);
-  return *shown ? kOk : show_job(global, name);
+  return *shown ? kOk : show_job(global, name, "neither a model nor a job has this name or id");
 }
 
 int version(const GlobalOptions& global) {

@@ -91,8 +91,12 @@ int ps(const GlobalOptions& global) {
   return kOk;
 }
 
-int show_job(const GlobalOptions& global, const std::string& job_id) {
+int show_job(const GlobalOptions& global, const std::string& job_id, const std::string& unknown) {
+  const base::Error none{
+      base::ErrorCode::kNotFound, fmt::format("{}: {}; llorch ls lists models, llorch ps jobs", job_id, unknown), {}};
+  if (!base::is_valid_identifier(job_id)) return report(none, global.json);  // no job's id
   const auto body = fetch_job(global, "GET", job_id);
+  if (!body && body.error().code == base::ErrorCode::kJobNotFound) return report(none, global.json);
   if (!body) return report(body.error(), global.json);
   if (global.json) return fmt::print("{}\n", *body), kOk;
   const auto job = wire::decode<JobView>(*body);

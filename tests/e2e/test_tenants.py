@@ -2,7 +2,7 @@
 
 import re
 
-from stack import OFTEN_HEARD, Stack, wait_for
+from stack import OFTEN_HEARD, Stack, llorch, wait_for
 
 
 def secret(directory, name, character):
@@ -38,6 +38,8 @@ def test_tenants_are_bounded_by_their_configuration(tmp_path):
         refused = submit("a", 300)
         assert refused.status == 429 and refused.code == "QUOTA_EXCEEDED" and int(refused.headers["retry-after"]) >= 1
         assert submit("x", 1).status == 401
+        listed = llorch("--url", stack.url, "ls", state_dir=stack.dir, env={"LLORCH_API_TOKEN": "a" * 32})
+        assert listed.returncode == 0 and b" -  " in listed.stdout and b"no worker" not in listed.stdout, listed
         other = submit("o", 10)
         assert other.status == 202
         stack.wait_running(other.json["job_id"])
