@@ -130,6 +130,7 @@ base::Result<std::filesystem::path> install(const GlobalOptions& global, const S
   TRY(check_lines(variables));
   TRY(check_lines({directory}));
   const auto file = TRY(unit_file());
+  TRY(systemctl({"daemon-reload"}));  // where nobody listens nothing is left behind
   std::error_code ec;
   std::filesystem::create_directories(file.parent_path(), ec);
   if (ec) return base::fail(base::io_error("cannot create", file.parent_path(), ec.value()));
@@ -148,9 +149,13 @@ base::Result<std::filesystem::path> remove() {
     return base::fail(ErrorCode::kInvalidParams,
                       fmt::format("{} is not there: no service is installed", file.string()));
   }
-  TRY(systemctl({"disable", "--now", kUnit}));
+  auto disabled = systemctl({"disable", "--now", kUnit});
+  // Without a systemd nothing runs, and the files are all there is.
+  const bool is_there = disabled || systemctl({"daemon-reload"});
+  if (is_there) TRY(disabled);
+  std::filesystem::remove(file.parent_path() / "default.target.wants" / kUnit, ec);
   if (!std::filesystem::remove(file, ec)) return base::fail(base::io_error("cannot remove", file, ec.value()));
-  TRY(systemctl({"daemon-reload"}));
+  if (is_there) TRY(systemctl({"daemon-reload"}));
   return file;
 }
 

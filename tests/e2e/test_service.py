@@ -63,3 +63,17 @@ def test_a_service_has_the_settings_of_the_shell(install, tmp_path):
     assert stat.S_IMODE(install.unit.stat().st_mode) == 0o600, "a setting may hold a password"
     done, _ = install(LLORCH_MODELS_PULL_PROXY="a\nExecStartPre=/bin/false")
     assert done.returncode == 2 and "line feed" in done.stderr
+
+
+def test_where_no_systemd_answers_nothing_is_left(install, tmp_path):
+    (tmp_path / "programs/systemctl").write_text("#!/bin/sh\nexit 1\n")
+    done, _ = install()
+    assert done.returncode == 1 and "systemctl" in done.stderr, done.stderr
+    wanted = install.unit.parent / "default.target.wants/llorch.service"
+    wanted.parent.mkdir(parents=True)
+    install.unit.write_text("[Unit]\n")  # of an earlier llorch
+    wanted.symlink_to(install.unit)
+    env = {**clean_env(tmp_path / "state"), "HOME": str(tmp_path / "home"), "PATH": f"{tmp_path}/programs:{os.environ['PATH']}"}
+    env.pop("XDG_CONFIG_HOME", None)
+    done = subprocess.run([BIN / "llorch", "service", "remove"], env=env, capture_output=True, text=True, timeout=HANG_S, check=False)
+    assert done.returncode == 0 and not install.unit.exists() and not wanted.is_symlink(), done.stderr
