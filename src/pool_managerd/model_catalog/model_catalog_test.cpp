@@ -53,6 +53,8 @@ TEST_F(Directory, ReferencesStayInside) {
   const auto resolve = [&](const std::string& r) { return resolve_model_file(r, roots); };
   EXPECT_EQ(*resolve(ref("models/a.gguf")), directory / "models/a.gguf");
   EXPECT_EQ(*resolve(ref("elsewhere/in.gguf")), directory / "models/a.gguf");
+  write("models/UP.GGUF", "a");
+  EXPECT_EQ(*resolve(ref("models/UP.GGUF")), directory / "models/UP.GGUF");
   fs::create_directories(directory / "models/hf");
   write("models/hf/config.json", "{}");
   EXPECT_EQ(*resolve(ref("models/hf")), directory / "models/hf");
