@@ -18,7 +18,7 @@ NAME = MODEL.stem
 # value, or one a line where it says that it goes on.
 SUCCEED = {
     "up": [*UP, "--cpu", "--detach", "--model", str(MODEL)],
-    "version": [], "doctor": [], "engine list": [], "engine remove": ["nobody"], "config show": [], "config schema": [], "config validate": [],
+    "version": [], "doctor": [], "engine list": [], "config show": [], "config schema": [], "config validate": [],
     "run": [NAME, "Once upon a time", "--max-tokens", "4", "--seed", "7"],
     "show": ["JOB"], "attach": ["JOB"], "cancel": ["JOB"], "ps": [], "queue": [], "top": [], "ls": [],
     "verify": ["JOB", "--prompt", "Once upon a time"],
@@ -39,7 +39,7 @@ SUCCEED = {
 ELSEWHERE = {"restore"}
 # Needs a terminal, a session of systemd or an engine in the configuration: what they say without one is an error, as JSON.
 REFUSED = {"chat": [NAME], "service install": [], "service remove": [], "engine plan": ["nobody"],
-           "engine install": ["nobody"]}
+           "engine install": ["nobody"], "engine remove": ["nobody"]}
 
 
 def run(command, arguments, state, job="", tmp=""):
@@ -86,7 +86,8 @@ def test_every_command_speaks_json(tmp_path):
 def test_every_error_is_json(tmp_path):
     wrong = []
     for command, arguments in {**REFUSED, "ps": [], "run": [NAME, "x"], "show": ["nobody"], "model show": ["/nowhere.gguf"]}.items():
-        done = llorch("--json", "--url", "http://127.0.0.1:1", *command.split(), *arguments, state_dir=tmp_path)
+        done = llorch("--json", "--url", "http://127.0.0.1:1", *command.split(), *arguments, state_dir=tmp_path,
+                      env={"HOME": str(tmp_path), "XDG_CONFIG_HOME": ""})
         try:
             error = json.loads(done.stderr.decode().splitlines()[-1])["error"]
             assert error["code"] and error["message"]

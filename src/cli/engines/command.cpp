@@ -215,6 +215,13 @@ int install_engine(const GlobalOptions& global, const std::string& name) {
 }
 
 int remove_engine(const GlobalOptions& global, const std::string& name) {
+  const auto config = load_config(global);
+  if (!config) return report(config.error(), global.json);
+  const auto left_over = setup::installations(config->pool_managerd.provisioning);
+  if (const auto entry = entry_of(*config, name);
+      !entry && std::ranges::find(left_over, name, &setup::Installation::id) == left_over.end()) {
+    return report(entry.error(), global.json);
+  }
   const auto last = run_pool_manager(global, kRemove, name);
   if (!last) return report(last.error(), global.json);
   const auto* size = last->if_contains("size_bytes");
