@@ -5,9 +5,12 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <limits>
 #include <string_view>
 
 #include "base/build_id.h"
@@ -26,22 +29,44 @@ namespace {
 
 constexpr std::int64_t kMaxTokens = 256;  // of `run`
 
+// CLI::Range takes a NaN.
+CLI::Validator real(double least, double most) {
+  const CLI::Range range(least, most);
+  const auto check = [range](std::string& text) -> std::string {
+    double value = 0;
+    const bool is_nan = CLI::detail::lexical_cast(text, value) && std::isnan(value);
+    return is_nan ? fmt::format("Value {} is no number", text) : range(text);
+  };
+  return {check, range.get_description()};
+}
+
+// CLI11 takes the nearest number of 64 bits for others.
+CLI::Validator whole_number() {
+  const auto check = [](std::string& text) -> std::string {
+    std::uint64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error == std::errc() && end == text.data() + text.size()) return {};
+    return fmt::format("Value {} not in range [0 - {}]", text, std::numeric_limits<std::uint64_t>::max());
+  };
+  return {check, ""};
+}
+
 // The common ones; the API takes all (docs/guide/sampling.md). orchestratord checks them together.
 void add_sampling_options(CLI::App& prompt, RunOptions& run) {
   wire::SamplingRequest& s = run.sampling;
-  prompt.add_option("--top-p", s.top_p, "Probability mass kept; 1 is off")->check(CLI::Range(0.0, 1.0));
+  prompt.add_option("--top-p", s.top_p, "Probability mass kept; 1 is off")->check(real(0.0, 1.0));
   prompt.add_option("--top-k", s.top_k, "Most likely tokens kept; 0 is off")->check(CLI::Range(0, 10'000'000));
   prompt.add_option("--min-p", s.min_p, "Least probability relative to the likeliest token; 0 is off")
-      ->check(CLI::Range(0.0, 1.0));
-  prompt.add_option("--typical-p", s.typical_p, "Mass kept around the entropy; 1 is off")->check(CLI::Range(0.0, 1.0));
+      ->check(real(0.0, 1.0));
+  prompt.add_option("--typical-p", s.typical_p, "Mass kept around the entropy; 1 is off")->check(real(0.0, 1.0));
   prompt.add_option("--repetition-penalty", s.repetition_penalty, "On tokens seen in prompt and answer; 1 is off")
-      ->check(CLI::Range(0.0, 2.0));
+      ->check(real(0.0, 2.0));
   prompt.add_option("--frequency-penalty", s.frequency_penalty, "Per occurrence in the answer; 0 is off")
-      ->check(CLI::Range(-2.0, 2.0));
+      ->check(real(-2.0, 2.0));
   prompt.add_option("--presence-penalty", s.presence_penalty, "On tokens of the answer; 0 is off")
-      ->check(CLI::Range(-2.0, 2.0));
+      ->check(real(-2.0, 2.0));
   prompt.add_option("--dry-multiplier", s.dry_multiplier, "Penalty on lengthening repeats; 0 is off")
-      ->check(CLI::Range(0.0, 10.0));
+      ->check(real(0.0, 10.0));
   prompt.add_option("--mirostat", s.mirostat, "1 or 2, instead of the cuts; 0 is off")->check(CLI::Range(0, 2));
   prompt.add_option("--stop", run.stop, "Text that ends the answer; repeatable")->allow_extra_args(false);
 }
@@ -71,7 +96,7 @@ void add_verify(CLI::App& app, const GlobalOptions& global, VerifyOptions& optio
       ->excludes(file)
       ->excludes(image)
       ->excludes(chat);
-  verify->add_option("--temperature", options.run.temperature, "0 is greedy")->check(CLI::Range(0.0, 2.0));
+  verify->add_option("--temperature", options.run.temperature, "0 is greedy")->check(real(0.0, 2.0));
   add_sampling_options(*verify, options.run);
 
   CLI::Option* files =
@@ -123,8 +148,7 @@ void add_session_commands(CLI::App& app, const GlobalOptions& global, SessionOpt
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000'000'000}));
   create->add_option("--time-ms", options.create.time_budget_ms, "Decode time of all its jobs")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000'000'000}));
-  create->add_option("--cost", options.create.cost_budget, "Cost of all its jobs")
-      ->check(CLI::Range(0.000001, 1'000'000.0));
+  create->add_option("--cost", options.create.cost_budget, "Cost of all its jobs")->check(real(0.000001, 1'000'000.0));
   create->callback([&] { code = create_session(global, options.create); });
   session->add_subcommand("list", "All sessions")->callback([&] { code = list_sessions(global); });
   CLI::App* show = session->add_subcommand("show", "One session, with what is left");
@@ -145,10 +169,10 @@ void add_chat(CLI::App& app, const GlobalOptions& global, RunOptions& run, int& 
   chat->add_option("--max-tokens", run.max_tokens,
                    "Tokens of an answer at most; omitted: what the context has room for")
       ->check(CLI::Range(1, 1'000'000));
-  chat->add_option("--temperature", run.temperature, "0 is greedy")->check(CLI::Range(0.0, 2.0));
+  chat->add_option("--temperature", run.temperature, "0 is greedy")->check(real(0.0, 2.0));
   add_sampling_options(*chat, run);
   chat->add_flag("--pull", run.pull, "Fetch the model if it is not here, without asking");
-  chat->add_option("--seed", run.seed, "Same seed, same answers");
+  chat->add_option("--seed", run.seed, "Same seed, same answers")->check(whole_number());
   chat->add_option("--session", run.session, "Session whose budgets the jobs take from");
   chat->add_flag("--stats", run.stats, "After each answer: queue wait, time to first token and tokens/s");
   chat->callback([&] { code = chat_with_model(global, run); });
@@ -177,9 +201,9 @@ void add_job_commands(CLI::App& app, GlobalOptions& global, RunOptions& run, std
   CLI::Option* max_tokens = prompt->add_option("--max-tokens", run.max_tokens, "Tokens to generate at most")
                                 ->check(CLI::Range(1, 1'000'000))
                                 ->default_str(std::to_string(kMaxTokens));
-  prompt->add_option("--temperature", run.temperature, "0 is greedy")->check(CLI::Range(0.0, 2.0));
+  prompt->add_option("--temperature", run.temperature, "0 is greedy")->check(real(0.0, 2.0));
   add_sampling_options(*prompt, run);
-  prompt->add_option("--seed", run.seed, "Same seed, same answer");
+  prompt->add_option("--seed", run.seed, "Same seed, same answer")->check(whole_number());
   prompt->add_option("--priority", run.priority, "Class of the queue")
       ->check(CLI::IsMember({"interactive", "batch"}))
       ->capture_default_str();
@@ -327,6 +351,22 @@ void add_service_commands(CLI::App& app, const GlobalOptions& global, ServiceOpt
   });
 }
 
+// The arguments as CLI11 takes them, from the last to the first. `help COMMAND` is `COMMAND --help`.
+std::vector<std::string> read_help(int argc, const char* const* argv) {
+  std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  // Global options may stand before it; all but one take a value.
+  std::size_t at = 0;
+  while (at < words.size() && words[at].starts_with("--")) {
+    at += words[at] == "--json" || words[at].find('=') != std::string::npos ? 1 : 2;
+  }
+  if (at < words.size() && words[at] == "help") {
+    words.erase(words.begin() + static_cast<std::ptrdiff_t>(at));
+    words.emplace_back("--help");
+  }
+  std::ranges::reverse(words);
+  return words;
+}
+
 }  // namespace
 
 int run_cli(int argc, const char* const* argv) {
@@ -408,12 +448,12 @@ int run_cli(int argc, const char* const* argv) {
   });
 
   try {
-    app.parse(argc, argv);
+    app.parse(read_help(argc, argv));
   } catch (const CLI::ParseError& e) {
     const bool is_help = e.get_exit_code() == 0;
     // What comes behind the mistake was not read.
     const bool wants_json = std::any_of(argv, argv + argc, [](std::string_view word) { return word == "--json"; });
-    if (!is_help && wants_json) return report({base::ErrorCode::kInvalidParams, e.what(), {}}, true);
+    if (!is_help && wants_json) return report({base::ErrorCode::kInvalidParams, mistake_line(app, e), {}}, true);
     if (is_help) return app.exit(e);
     print_text(stderr, "{}", mistake_text(app, e));
     return kUsage;

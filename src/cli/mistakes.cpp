@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <array>
 #include <string_view>
 #include <utility>
@@ -83,6 +84,14 @@ std::string mistake_text(const CLI::App& app, const CLI::ParseError& error) {
   std::string names;
   for (const CLI::App* one : command->get_subcommands(nullptr)) names += (names.empty() ? "" : ", ") + one->get_name();
   return fmt::format("{} needs one of: {}. `{} --help` says what each does.\n", path, names, path);
+}
+
+std::string mistake_line(const CLI::App& app, const CLI::ParseError& error) {
+  std::string text = mistake_text(app, error);
+  if (text == kFirstSteps) return error.what();
+  while (text.ends_with('\n')) text.pop_back();
+  std::ranges::replace(text, '\n', ' ');
+  return text;
 }
 
 }  // namespace llorch::cli

@@ -6,5 +6,7 @@ namespace llorch::cli {
 
 // What to tell a person whose command line `app` could not parse, with what to type instead. REQUIRES: `error` is what parse() threw.
 std::string mistake_text(const CLI::App& app, const CLI::ParseError& error);
+// The same for a program: one line.
+std::string mistake_line(const CLI::App& app, const CLI::ParseError& error);
 
 }  // namespace llorch::cli
