@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <chrono>
+#include <functional>
 #include <thread>
 
 #include "base/clock.h"
@@ -33,21 +34,33 @@ int pull(const GlobalOptions& global, const ModelOptions& options) {
   return kOk;
 }
 
+// What fails for one name is reported with it and holds up no other. The first failure's exit code.
+int for_each_name(const GlobalOptions& global, const std::vector<std::string>& names,
+                  const std::function<base::Result<>(const std::string& name)>& act) {
+  int code = kOk;
+  for (const std::string& name : names) {
+    auto done = act(name);
+    if (done) continue;
+    const int failed = report(std::move(done).error().with("model", name), global.json);
+    if (code == kOk) code = failed;
+    if (failed == kUnreachable) break;
+  }
+  return code;
+}
+
 int remove(const GlobalOptions& global, const ModelOptions& options) {
   const auto api = Api::connect(global);
   if (!api) return report(api.error(), global.json);
-  for (const std::string& name : options.names) {
-    const auto body = (*api)->call("DELETE", path_of(name));
-    if (!body) return report(body.error(), global.json);
-    const auto removed = wire::decode<wire::CatalogRemoved>(*body);
-    if (!removed) return report(removed.error(), global.json);
+  return for_each_name(global, options.names, [&](const std::string& name) -> base::Result<> {
+    const std::string body = TRY((*api)->call("DELETE", path_of(name)));
+    const auto removed = TRY(wire::decode<wire::CatalogRemoved>(body));
     if (global.json) {
-      fmt::print("{}\n", *body);
+      fmt::print("{}\n", body);
     } else {
-      print_text("{}: removed, {} freed\n", name, human_bytes(removed->bytes_freed));
+      print_text("{}: removed, {} freed\n", name, human_bytes(removed.bytes_freed));
     }
-  }
-  return kOk;
+    return {};
+  });
 }
 
 int search(const GlobalOptions& global, const ModelOptions& options) {
@@ -70,12 +83,11 @@ int search(const GlobalOptions& global, const ModelOptions& options) {
 int set_state(const GlobalOptions& global, const ModelOptions& options) {
   const auto api = Api::connect(global);
   if (!api) return report(api.error(), global.json);
-  for (const std::string& name : options.names) {
-    const auto body = (*api)->call("POST", path_of(name, "/state"), wire::encode(options.state));
-    if (!body) return report(body.error(), global.json);
-    if (global.json) fmt::print("{}\n", *body);
-  }
-  return kOk;
+  return for_each_name(global, options.names, [&](const std::string& name) -> base::Result<> {
+    const std::string body = TRY((*api)->call("POST", path_of(name, "/state"), wire::encode(options.state)));
+    if (global.json) fmt::print("{}\n", body);
+    return {};
+  });
 }
 
 int collect(const GlobalOptions& global, const ModelOptions& options) {
