@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -31,6 +32,7 @@
 #include "cli/stack/processes.h"
 #include "cli/stack/start_error.h"
 #include "cli/stack/start_wait.h"
+#include "cli/stream/request.h"
 #include "cli/terminal_text.h"
 #include "config/pool_credential.h"
 #include "wire/catalog.h"
@@ -288,9 +290,11 @@ class Supervisor {
 struct Launch {
   std::vector<std::string> set;
   std::vector<std::string> model_roots;
-  std::string offered;               // the alias to try
-  std::vector<std::string> pairing;  // of orchestratord with the pool of this stack
-  bool console = false;              // orchestratord serves the web console
+  std::string offered;                                       // the alias to try
+  std::map<std::string, std::string> named;                  // paths by the names they were given
+  std::vector<std::pair<std::string, std::string>> renamed;  // name and path, where the file is called otherwise
+  std::vector<std::string> pairing;                          // of orchestratord with the pool of this stack
+  bool console = false;                                      // orchestratord serves the web console
 };
 
 // A name that was given at run time, before: the daemons have it.
@@ -309,15 +313,32 @@ base::Result<> offer(const std::string& model, const config::Config& config, con
       std::filesystem::is_regular_file(std::filesystem::path(model) / "config.json", ec)) {
     const auto path = std::filesystem::canonical(model, ec);
     if (ec) return base::fail(base::io_error("cannot resolve", model, ec.value()));
+    const bool is_directory = std::filesystem::is_directory(path, ec);
+    if (!is_directory && !stream::is_model_file_name(path.string())) {
+      return base::fail(ErrorCode::kInvalidParams, fmt::format("{} has no name that ends with .gguf, and no job could "
+                                                               "use it; give it such a name",
+                                                               path.string()));
+    }
     TRY(model::check_model(path.string()));  // or it would be the first job that finds out
-    const std::string name =
-        wire::model_name_from((std::filesystem::is_directory(path, ec) ? path.filename() : path.stem()).string());
+    const std::string stem = (is_directory ? path.filename() : path.stem()).string();
+    const std::string name = wire::model_name_from(stem);
+    const auto [other, is_new] = out.named.emplace(name, path.string());
+    if (!is_new && other->second != path.string()) {
+      return base::fail(ErrorCode::kConflict,
+                        fmt::format("{} and {} would both have the name {}; rename one of them, or name them in "
+                                    "models.aliases",
+                                    other->second, path.string(), name));
+    }
+    if (name != stem) out.renamed.emplace_back(name, path.string());
     out.set.push_back(fmt::format("models.aliases.{}=file:{}", name, path.string()));
     out.model_roots.push_back(path.parent_path().string());
     if (out.offered.empty()) out.offered = name;
     return {};
   }
   if (!config.models.aliases.contains(model) && !is_kept_name(model, state_dir)) {
+    TRY(stream::check_path(model));
+    if (stream::is_model_file_name(model) && model.find(':') == std::string::npos)
+      return base::fail(ErrorCode::kModelNotFound, fmt::format("there is no file {}", model));
     return base::fail(
         ErrorCode::kModelNotFound,
         fmt::format(
@@ -439,6 +460,7 @@ void announce(const GlobalOptions& global, const std::filesystem::path& state_di
     fmt::print("{}\n", bj::serialize(event));
   } else {
     if (!console.empty()) print_text("{:<14} {}\n", "console", console);
+    for (const auto& [name, path] : launch.renamed) print_text("{:<14} {} is {}\n", "model", name, path);
     if (!launch.offered.empty()) print_text("try            llorch run {} \"Once upon a time\"\n", launch.offered);
   }
   std::fflush(stdout);
@@ -570,6 +592,7 @@ int up(const GlobalOptions& global, const UpOptions& options) {
 
 int down(const GlobalOptions& global) {
   const std::filesystem::path state_dir = state_directory(global);
+  if (const auto looked = stack::check_records(state_dir); !looked) return report(looked.error(), global.json);
   std::vector<RunningProcess> processes = running_processes(state_dir);
   // The supervisor stops the daemons in order; what it could not stop is stopped here, the pool first.
   std::stable_sort(processes.begin(), processes.end(), [](const RunningProcess& a, const RunningProcess& b) {

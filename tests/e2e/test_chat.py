@@ -74,7 +74,7 @@ def test_a_retry_that_fails_takes_nothing_back(stack):
     with SaidServer(["said"]) as server:
         server.refused = {1, 3}
         typed = "one\n/retry\ntwo\nthree\nfour\n"
-        done = subprocess.run([BIN / "llorch", "--url", server.url, "--json", "chat", "/m.gguf"], input=typed, env=stack.env,
+        done = subprocess.run([BIN / "llorch", "--url", server.url, "--json", "chat", "file:/m.gguf"], input=typed, env=stack.env,
                               capture_output=True, text=True, timeout=HANG_S, check=False)
         assert done.stderr.count("POOL_UNAVAILABLE") == 2, done.stderr
         asked = [[turn["content"] for turn in body["messages"]] for path, _, body in server.asked if path == "/v2/tasks"]
@@ -141,7 +141,7 @@ def test_a_terminal_has_history_and_editing(stack):
 @pytest.mark.parametrize("locale", ("C.UTF-8", "C", "POSIX", "xx_XX"))
 def test_what_is_typed_is_utf8_in_every_locale(stack, locale):
     with SaidServer(["said"]) as server:
-        terminal = Terminal(stack, "chat", "/m.gguf", url=server.url, locale=locale)
+        terminal = Terminal(stack, "chat", "file:/m.gguf", url=server.url, locale=locale)
         terminal.wait_for("> ")
         terminal.type("für 日本 \U0001f600!\b?\r")
         terminal.wait_for("said")

@@ -218,15 +218,16 @@ def test_up_refuses_a_file_that_is_no_model(tmp_path, content):
 
 def test_files_are_served_under_the_names_they_have(tmp_path):
     """Most published files have a dot in their name; some have what no name can have."""
-    names = {"Tale2.5-0.5B-v1.0.Q8_0": "Tale2.5-0.5B-v1.0.Q8_0", "a tale (1)": "a-tale--1-"}
+    names = {"Tale2.5-0.5B-v1.0.Q8_0": "Tale2.5-0.5B-v1.0.Q8_0", "a tale (1)": "a-tale--1-", "UP": "UP"}
     files = []
     for index, stem in enumerate(names):
-        files += ["--model", str(tmp_path / str(index) / f"{stem}.gguf")]
+        files += ["--model", str(tmp_path / str(index) / f"{stem}.{'GGUF' if stem == 'UP' else 'gguf'}")]
         (tmp_path / str(index)).mkdir()
         shutil.copy(MODEL, files[-1])
     done = llorch(*UP, "up", "--cpu", "--detach", *files, state_dir=tmp_path / "state")
     try:
         assert done.returncode == 0, done.stderr
+        assert f"a-tale--1- is {files[3]}" in done.stdout.decode(), done.stdout
         said = {llorch("run", name, "Once", "--max-tokens", "3", "--seed", "1", state_dir=tmp_path / "state").stdout for name in names.values()}
         assert len(said) == 1 and said != {b""}
     finally:
@@ -321,8 +322,53 @@ def test_without_gpu_and_without_cpu_flag_up_says_what_to_do(tmp_path):
 
 
 def test_usage_errors_exit_2(tmp_path):
-    for args in (["no-such-command"], ["run"], ["--set", "no.such.key=1", "ps"], ["run", "m", "p", "--max-tokens", "0"]):
-        assert llorch(*args, state_dir=tmp_path).returncode == 2, args
+    for args in (["no-such-command"], ["run"], ["--set", "no.such.key=1", "ps"], ["run", "m", "p", "--max-tokens", "0"],
+                 *(["run", "m", "p", "--seed", seed] for seed in ("-1", "18446744073709551616", "1x")),
+                 *(["run", "m", "p", flag, "nan"] for flag in ("--top-p", "--temperature", "--presence-penalty"))):
+        assert llorch(*NOWHERE, *args, state_dir=tmp_path).returncode == 2, args
+    assert llorch(*NOWHERE, "run", "m", "p", "--seed", "18446744073709551615", "--top-p", "0.5", state_dir=tmp_path).returncode == 3
+    told = json.loads(llorch("--json", "frob", state_dir=tmp_path).stderr)["error"]["message"]
+    assert "no command frob" in told and "\n" not in told
+
+
+def test_help_is_a_word_too(tmp_path):
+    for words in ((), ("run",), ("model", "quantize")):
+        asked = llorch("help", *words, state_dir=tmp_path)
+        assert asked.returncode == 0 and asked.stdout == llorch(*words, "--help", state_dir=tmp_path).stdout != b""
+
+
+def test_what_is_no_model_is_told_so(box, tmp_path):
+    (tmp_path / "file.bin").write_text("x")
+    for command, told in ((("run", "./none.gguf", "x"), "there is no file ./none.gguf"),
+                          (("run", "none.gguf", "x"), "there is no file none.gguf here"),
+                          (("run", str(tmp_path / "file.bin"), "x"), "neither a .gguf file nor"),
+                          (("run", "", "x"), "no name"), (("chat", "nobody"), "no model has the name nobody"),
+                          (("show", "nobody"), "neither a model nor a job"), (("show", "no:body"), "neither a model nor a job")):
+        done = llorch(*command, state_dir=box, input=b"")
+        assert done.returncode in (1, 2) and told in done.stderr.decode(), (command, done.stderr)
+    done = llorch("rm", "nobody", NAME, "another", state_dir=box)
+    assert done.returncode == 1 and [name in done.stderr.decode() for name in ("model: nobody", f"model: {NAME}", "model: another")] == [True] * 3
+    done = llorch("verify", "--files", NAME, state_dir=box)
+    assert done.returncode == 1 and b"llorch pull file:/PATH --name NAME" in done.stderr, done.stderr
+
+
+def test_up_refuses_names_that_no_job_could_use(tmp_path):
+    (tmp_path / "other").mkdir()
+    for name in ("tale", "tale.gguf", "other/tale.gguf"):
+        shutil.copy(MODEL, tmp_path / name)
+
+    def refused(*files):
+        done = llorch(*UP, "up", "--cpu", "--detach", *(word for file in files for word in ("--model", str(tmp_path / file))),
+                      state_dir=tmp_path / "state")
+        if done.returncode == 0:
+            llorch("down", state_dir=tmp_path / "state")
+        assert done.returncode != 0
+        return done.stderr.decode()
+
+    assert ".gguf" in refused("tale")
+    both = refused("tale.gguf", "other/tale.gguf")
+    assert "CONFLICT" in both and str(tmp_path / "tale.gguf") in both and str(tmp_path / "other/tale.gguf") in both
+    assert "there is no file" in refused("none.gguf")
 
 
 def test_doctor_and_version(tmp_path):

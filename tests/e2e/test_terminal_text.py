@@ -39,7 +39,7 @@ def in_a_pipe(url, *arguments, typed=b""):
                           timeout=HANG_S, check=False)
 
 
-@pytest.mark.parametrize("command", [("run", "/m.gguf", "x"), ("attach", "00000000-0000-0000-0000-000000000001")])
+@pytest.mark.parametrize("command", [("run", "file:/m.gguf", "x"), ("attach", "00000000-0000-0000-0000-000000000001")])
 def test_an_answer_at_a_terminal_has_no_control_characters(command):
     with SaidServer(list(SAID)) as server:
         assert SHOWN in at_a_terminal(server.url, *command)
@@ -48,10 +48,10 @@ def test_an_answer_at_a_terminal_has_no_control_characters(command):
 
 def test_an_answer_of_a_chat_has_none_either():
     with SaidServer([SAID]) as server:
-        seen = at_a_terminal(server.url, "chat", "/m.gguf", typed=b"hello\n/bye\n")
+        seen = at_a_terminal(server.url, "chat", "file:/m.gguf", typed=b"hello\n/bye\n")
         assert SHOWN.rpartition("\n")[2] in seen
         assert "]52;c;aGk=\x07" not in seen and "\x9b" not in seen
-        assert in_a_pipe(server.url, "chat", "/m.gguf", typed=b"hello\n").stdout == SAID.encode() + b"\n"
+        assert in_a_pipe(server.url, "chat", "file:/m.gguf", typed=b"hello\n").stdout == SAID.encode() + b"\n"
 
 
 def test_messages_and_tables_have_none_in_a_pipe_either():

@@ -8,6 +8,7 @@
 #include "cli/chat/conversation.h"
 #include "cli/chat/line_editor.h"
 #include "cli/commands.h"
+#include "cli/models/pull.h"
 #include "cli/stream/finished_job.h"
 #include "cli/stream/run_job.h"
 #include "cli/terminal_text.h"
@@ -185,6 +186,7 @@ int chat_with_model(const GlobalOptions& global, const RunOptions& asked) {
   if (!model) return report(model.error(), global.json);
   RunOptions options = asked;
   options.model = *std::move(model);
+  if (const auto found = models::check_name(global, options.model); !found) return report(found.error(), global.json);
   base::block_stop_signals();
   auto api = Api::connect(global);
   if (!api) return report(api.error(), global.json);

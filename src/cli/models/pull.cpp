@@ -13,6 +13,7 @@
 #include "cli/terminal_text.h"
 #include "net/http/url.h"
 #include "wire/json.h"
+#include "wire/model_name.h"
 
 namespace llorch::cli::models {
 namespace {
@@ -157,13 +158,28 @@ base::Result<std::string> find_pulled(Api& api, const std::string& reference) {
   return std::string();
 }
 
+base::Result<> check_name(const GlobalOptions& global, const std::string& model) {
+  // With a tag it may be another one's name.
+  if (!wire::is_model_name(model) || model.find(':') != std::string::npos || stream::model_reference(model) != model)
+    return {};
+  const auto api = TRY(Api::connect(global));
+  const auto found = api->call("GET", path_of(model));
+  if (found || found.error().code != ErrorCode::kModelNotFound) return {};  // a job says the rest
+  return base::fail(ErrorCode::kModelNotFound,
+                    fmt::format("no model has the name {}; llorch ls lists those that are here, llorch search those "
+                                "that can be pulled",
+                                model));
+}
+
 base::Result<std::string> ensure_model(Api& api, const std::string& model, bool pull, bool json) {
+  if (model.empty()) return base::fail(ErrorCode::kInvalidParams, "the model has no name; llorch ls lists those here");
   wire::CreateCatalogModelRequest request{.model_ref = model};
   std::string what = model;
   if (is_reference(model)) {
     std::string name = TRY(find_pulled(api, model));
     if (!name.empty()) return name;
   } else {
+    TRY(stream::check_path(model));
     if (model.find('/') != std::string::npos || stream::model_reference(model) != model) return model;
     const auto body = api.call("GET", path_of(model));
     if (body) {
@@ -175,6 +191,10 @@ base::Result<std::string> ensure_model(Api& api, const std::string& model, bool 
       return base::fail(body.error());
     }
     const auto known = TRY(find_known(api, model));
+    if (!known && stream::is_model_file_name(model)) {
+      return base::fail(ErrorCode::kModelNotFound,
+                        fmt::format("there is no file {} here, and no model has this name", model));
+    }
     if (!known) return model;
     what = fmt::format("{} ({}, {}, licence {})", known->model_id, known->source, human_bytes(known->size_bytes),
                        known->licence);

@@ -52,7 +52,11 @@ base::Result<std::optional<wire::KnownModel>> find_known(Api& api, const std::st
 
 // The name to run for what `run` and `chat` were asked for. A model that is being fetched is waited for. One that is not here
 // but known, or a reference to one elsewhere, is fetched if `pull` says so, or if a person at the terminal does. What is a
-// file, or a name that nobody knows, stays as it is: orchestratord explains it.
+// file, or a name that nobody knows, stays as it is: orchestratord explains it. Errors: MODEL_NOT_FOUND, also for a path where nothing
+// lies; INVALID_PARAMS (no name); those of the calls.
 base::Result<std::string> ensure_model(Api& api, const std::string& model, bool pull, bool json);
+
+// Before a person types anything. Errors: MODEL_NOT_FOUND, for a plain name that is no model's.
+base::Result<> check_name(const GlobalOptions& global, const std::string& model);
 
 }  // namespace llorch::cli::models
