@@ -96,9 +96,18 @@ Error no_such_model() {
           {}};
 }
 
-Error configured_name() {
-  return {ErrorCode::kConflict, "this name is in models.aliases: change it in the configuration", {}};
+// `next`: what to do instead.
+Error configured_name(std::string_view next) {
+  return {ErrorCode::kConflict, fmt::format("this name is in models.aliases of the configuration: {}", next), {}};
 }
+constexpr std::string_view kTakeAnotherName = "choose another one, or take it out there and start orchestratord again";
+constexpr std::string_view kTakeItOut = "take it out there and start orchestratord again";
+constexpr std::string_view kNoState =
+    "only a model that was pulled or named at run time is pinned or retired; to refuse its jobs, take it out there and "
+    "start orchestratord again";
+constexpr std::string_view kNoChecksum =
+    "no checksum is kept for it; name its file at run time, which keeps one, and verify that name: llorch pull "
+    "file:/PATH --name NAME";
 
 base::Result<> check_name(std::string_view name, std::string_view field) {
   if (wire::is_model_name(name)) return {};
@@ -257,7 +266,7 @@ void CatalogModels::create(wire::CreateCatalogModelRequest request, const base::
                            CreatedDone done) {
   auto model = wanted_model(std::move(request));
   if (!model) return done(base::fail(std::move(model).error()));
-  if (context_.names->is_configured(model->model_id)) return done(base::fail(configured_name()));
+  if (context_.names->is_configured(model->model_id)) return done(base::fail(configured_name(kTakeAnotherName)));
   if (const auto there = context_.names->find(model->model_id)) {
     const bool is_same = there->source == model->source && there->wanted_checksum == model->wanted_checksum;
     if (!is_same) {
@@ -294,7 +303,7 @@ void CatalogModels::create(wire::CreateCatalogModelRequest request, const base::
 void CatalogModels::copy(const std::string& source, const std::string& model_id,
                          const base::CorrelationId& correlation_id, CreatedDone done) {
   if (auto named = check_name(model_id, "destination"); !named) return done(base::fail(std::move(named).error()));
-  if (context_.names->is_configured(model_id)) return done(base::fail(configured_name()));
+  if (context_.names->is_configured(model_id)) return done(base::fail(configured_name(kTakeAnotherName)));
   if (!context_.names->has(source)) {
     return done(base::fail(ErrorCode::kModelNotFound, "no model has this name; `llorch ls` lists those that are here"));
   }
@@ -366,7 +375,7 @@ void CatalogModels::set_state(const net::Request& request, const net::ExchangePt
   const std::string model_id = request.path_param("id");
   const auto wanted = wire::decode<wire::CatalogStateRequest>(request.body, wire::UnknownKeys::kRefuse);
   if (!wanted) return refuse(context_, exchange, wanted.error());
-  if (context_.names->is_configured(model_id)) return refuse(context_, exchange, configured_name());
+  if (context_.names->is_configured(model_id)) return refuse(context_, exchange, configured_name(kNoState));
   if (!context_.names->find(model_id)) return refuse(context_, exchange, no_such_model());
   auto changed = context_.names->change(model_id, [&](NamedModel& model) {
     model.lifecycle_state = wanted->lifecycle_state.value_or(model.lifecycle_state);
@@ -405,7 +414,7 @@ void CatalogModels::stop_workers(const std::string& digest) {
 
 void CatalogModels::verify(const net::Request& request, const net::ExchangePtr& exchange) {
   const std::string& model_id = request.path_param("id");
-  if (context_.names->is_configured(model_id)) return refuse(context_, exchange, configured_name());
+  if (context_.names->is_configured(model_id)) return refuse(context_, exchange, configured_name(kNoChecksum));
   const auto model = context_.names->find(model_id);
   if (!model) return refuse(context_, exchange, no_such_model());
   if (model->model_ref.empty()) return refuse(context_, exchange, context_.names->resolve(model_id).error());
@@ -526,7 +535,7 @@ void CatalogModels::remove(const net::Request& request, const net::ExchangePtr& 
 }
 
 void CatalogModels::remove(const std::string& model_id, Removed done) {
-  if (context_.names->is_configured(model_id)) return done(base::fail(configured_name()));
+  if (context_.names->is_configured(model_id)) return done(base::fail(configured_name(kTakeItOut)));
   const auto model = context_.names->find(model_id);
   if (!model) return done(base::fail(no_such_model()));
   if (auto unused = check_unused(*model); !unused) return done(base::fail(std::move(unused).error()));

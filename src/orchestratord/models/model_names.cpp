@@ -130,9 +130,9 @@ base::Result<> ModelNames::replace(const std::function<base::Result<>(Models&)>&
 
 base::Result<ModelNames::Resolved> ModelNames::resolved(const wire::NamedModel& model) const {
   if (model.lifecycle_state == wire::ModelLifecycle::kRetired) {
-    return base::fail(ErrorCode::kModelDeprecated,
-                      fmt::format("{} is retired; POST /v2/catalog/models/{}/state makes it active again",
-                                  model.model_id, model.model_id));
+    return base::fail(
+        ErrorCode::kModelDeprecated,
+        fmt::format("{} is retired; llorch activate {} makes it active again", model.model_id, model.model_id));
   }
   if (model.model_ref.empty()) {
     return base::fail(Error{
