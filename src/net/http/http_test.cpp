@@ -391,7 +391,7 @@ TEST(Url, Parses) {
   EXPECT_EQ(parse_url("http://[::1]:8080/")->host, "::1");
   EXPECT_EQ(parse_url("http://[::1]:8080/")->host_field, "[::1]:8080");
   for (const char* bad : {"", "host:80", "https://host/", "http:///x", "http://h:99999/", "http://h:0/",
-                          "http://u:p@h/", "http://h/ x"}) {
+                          "http://u:p@h/", "http://h/ x", "http://10.0.0.5.example:8080/x", "http://1.2.3.4a"}) {
     const auto refused = parse_url(bad);
     ASSERT_FALSE(refused) << bad;
     EXPECT_EQ(refused.error().code, ErrorCode::kInvalidParams);

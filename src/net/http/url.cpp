@@ -43,6 +43,10 @@ base::Result<Url> parse_url(std::string_view text) {
   if (!parsed) return invalid("it does not parse");
   if (parsed->scheme_id() != urls::scheme::http) return invalid("only http is spoken here");
   if (parsed->host().empty()) return invalid("it names no host");
+  // The library takes the first four numbers of 10.0.0.5.example for the host, and the rest for the path.
+  if (!parsed->encoded_path().empty() && !parsed->encoded_path().starts_with('/')) {
+    return invalid("its host begins with an IPv4 address and goes on as a name");
+  }
   if (parsed->has_userinfo()) return invalid("it holds credentials, which belong in the configuration");
 
   Url url;
