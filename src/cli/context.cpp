@@ -90,7 +90,7 @@ base::Result<std::unique_ptr<Api>> Api::connect(const GlobalOptions& options) {
   if (const char* env = std::getenv("LLORCH_URL"); url.empty() && env != nullptr) url = env;
   const bool is_said = !url.empty();
   const bool file_is_said =
-      std::getenv("LLORCH_AUTH_TOKEN_FILE") != nullptr ||
+      !options.config_file.empty() || std::getenv("LLORCH_AUTH_TOKEN_FILE") != nullptr ||
       std::ranges::any_of(options.set, [](const std::string& item) { return item.starts_with("auth.token_file="); });
   ClientToken token = TRY(client_token({.config = config, .url = url, .file_is_said = file_is_said, .getenv = getenv}));
   if (url.empty()) {
@@ -102,6 +102,7 @@ base::Result<std::unique_ptr<Api>> Api::connect(const GlobalOptions& options) {
   std::unique_ptr<Api> api(new Api(std::move(url), std::move(token.token)));
   api->is_elsewhere_ = is_said && !is_here(api->url_);
   api->token_is_withheld_ = token.is_withheld;
+  api->token_goes_before_ = token.goes_before;
   return api;
 }
 
@@ -117,8 +118,11 @@ base::Error Api::silence_error(const base::Error& error) const {
 }
 
 base::Error Api::error_of(const net::Response& response) const {
-  if (!is_orchestratords(response)) return other_program_error();
+  if (!is_orchestratords(response)) return other_program_error(response.status);
   base::Error error = net::http::error_of(response);
+  if (error.code == ErrorCode::kBadToken && token_goes_before_) {
+    error.message += "; this one is of LLORCH_API_TOKEN_FILE or LLORCH_API_TOKEN, which go before auth.token_file";
+  }
   if (error.code != ErrorCode::kMissingToken) return error;
   error.message = fmt::format(
       "orchestratord at {} needs a token: name the file (mode 0600) that holds it in "
@@ -130,11 +134,20 @@ base::Error Api::error_of(const net::Response& response) const {
   return error;
 }
 
-base::Error Api::other_program_error() const {
+// A proxy before orchestratord answers by itself what it refuses, and where it finds none behind it.
+base::Error Api::other_program_error(int status) const {
+  const bool refuses = status >= 400 && status < 500 && status != 404;
+  if (refuses) {
+    return {ErrorCode::kInternal,
+            fmt::format("HTTP status {} at {} is not orchestratord's answer: a proxy before it refuses the request, or "
+                        "another program listens there",
+                        status, url_),
+            {}};
+  }
   return base::Error{ErrorCode::kUnreachable,
-                     fmt::format("what answers at {} is not orchestratord; check --url (http://HOST:PORT, without a "
-                                 "path) or which program listens there",
-                                 url_),
+                     fmt::format("what answers at {} with HTTP status {} is not orchestratord; check --url or which "
+                                 "program listens there",
+                                 url_, status),
                      {}}
       .with("reason", std::string(kOtherProgram));
 }
@@ -148,7 +161,7 @@ base::Result<std::string> Api::call(const std::string& method, const std::string
     return base::fail(silence_error(response.error()));
   }
   if (response->status >= 400) return base::fail(error_of(*response));
-  if (!is_orchestratords(*response)) return base::fail(other_program_error());
+  if (!is_orchestratords(*response)) return base::fail(other_program_error(response->status));
   return std::move(response->body);
 }
 

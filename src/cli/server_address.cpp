@@ -84,11 +84,14 @@ bool is_here(const std::string& url) {
   const auto parsed = net::http::parse_url(url);
   if (!parsed) return false;
   if (net::http::is_loopback(parsed->host) || net::http::is_unspecified(parsed->host)) return true;
+  std::array<char, 256> name{};
+  if (::gethostname(name.data(), name.size() - 1) == 0 && parsed->host == name.data()) return true;
   return base::is_address(parsed->host) && base::is_own_address(parsed->host).value_or(false);
 }
 
 base::Result<ClientToken> client_token(const TokenQuestion& question) {
   ClientToken out{.token = TRY(config::load_api_token({}, question.getenv))};
+  out.goes_before = !out.token.empty() && !question.config.auth.token_file.empty();
   if (!out.token.empty() || question.config.auth.token_file.empty()) return out;
   out.is_withheld = !question.url.empty() && !question.file_is_said && !is_here(question.url) &&
                     !is_configured(question.url, question.config);

@@ -22,13 +22,15 @@ base::Result<std::string> server_address(const AddressQuestion& question);
 
 struct TokenQuestion {
   const config::Config& config;
-  std::string url;            // that the caller has said; empty: server_address() says
-  bool file_is_said = false;  // auth.token_file is the caller's word too: of a flag or of the environment
+  std::string url;  // that the caller has said; empty: server_address() says
+  bool file_is_said =
+      false;  // auth.token_file is the caller's word too: of a flag, --config among them, or of the environment
   std::function<const char*(const char*)> getenv;
 };
 struct ClientToken {
   std::string token;         // empty: none
   bool is_withheld = false;  // auth.token_file is for another server
+  bool goes_before = false;  // it is the environment's, and auth.token_file names another
 };
 // What a client sends: the token of its environment, else that of auth.token_file. The latter is the operator's of this machine; where
 // the caller has said a URL, it goes only to this machine, to orchestratord.bind and to pool-managerd.orchestrator_url. Errors: as

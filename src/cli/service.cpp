@@ -150,8 +150,8 @@ base::Result<std::filesystem::path> remove() {
                       fmt::format("{} is not there: no service is installed", file.string()));
   }
   auto disabled = systemctl({"disable", "--now", kUnit});
-  // Without a systemd nothing runs, and the files are all there is.
-  const bool is_there = disabled || systemctl({"daemon-reload"});
+  // Without a systemd of the user nothing runs, and the files are all there is. One that only this shell does not reach goes on.
+  const bool is_there = disabled || std::filesystem::exists(fmt::format("/run/user/{}/systemd", ::getuid()), ec);
   if (is_there) TRY(disabled);
   std::filesystem::remove(file.parent_path() / "default.target.wants" / kUnit, ec);
   if (!std::filesystem::remove(file, ec)) return base::fail(base::io_error("cannot remove", file, ec.value()));

@@ -314,11 +314,6 @@ base::Result<> offer(const std::string& model, const config::Config& config, con
     const auto path = std::filesystem::canonical(model, ec);
     if (ec) return base::fail(base::io_error("cannot resolve", model, ec.value()));
     const bool is_directory = std::filesystem::is_directory(path, ec);
-    if (!is_directory && !stream::is_model_file_name(path.string())) {
-      return base::fail(ErrorCode::kInvalidParams, fmt::format("{} has no name that ends with .gguf, and no job could "
-                                                               "use it; give it such a name",
-                                                               path.string()));
-    }
     TRY(model::check_model(path.string()));  // or it would be the first job that finds out
     const std::string stem = (is_directory ? path.filename() : path.stem()).string();
     const std::string name = wire::model_name_from(stem);

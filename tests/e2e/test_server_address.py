@@ -174,4 +174,6 @@ def test_another_program_is_told_from_orchestratord(tmp_path):
             assert done.returncode == 3 and b"UNREACHABLE" in done.stderr and b"is not orchestratord" in done.stderr, done.stderr
             done = llorch("--url", f"http://127.0.0.1:{server.server_port}/{status}", "doctor", state_dir=tmp_path)
             assert b"is not orchestratord" in done.stdout and b"llorch up (" not in done.stdout, done.stdout
+        done = llorch("--url", f"http://127.0.0.1:{server.server_port}/413", "ps", state_dir=tmp_path)
+        assert done.returncode == 1 and b"HTTP status 413" in done.stderr and b"a proxy" in done.stderr, done.stderr
         server.shutdown()

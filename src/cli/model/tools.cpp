@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "cli/model/image_files.h"
 #include "cli/model/pixels.h"
+#include "cli/stream/request.h"
 #include "engine/compute/cpu/backend.h"
 #include "engine/io/model_files.h"
 #include "engine/io/model_layout.h"
@@ -68,6 +69,13 @@ std::uint32_t threads_count(std::int64_t threads) {
 }  // namespace
 
 base::Result<> check_model(const std::string& path) {
+  std::error_code ec;
+  const std::filesystem::path file = std::filesystem::canonical(path, ec);
+  if (!ec && !std::filesystem::is_directory(file, ec) && !stream::is_model_file_name(file.string())) {
+    return base::fail(base::ErrorCode::kInvalidParams,
+                      fmt::format("{} has no name that ends with .gguf, and no job could use it; give it such a name",
+                                  file.string()));
+  }
   const auto checked = [&]() -> base::Result<> {
     const auto files = TRY(engine::io::ModelFiles::open(path));
     TRY(engine::models::compile_model(files, engine::plan::DType::kF16));
@@ -155,9 +163,8 @@ std::vector<std::string> files_of_model(const std::string& model) {
 
 std::vector<std::string> inputs_of(const RunOptions& options) {
   std::vector<std::string> out = files_of_model(options.model);
-  for (const std::string& argument : {options.tokens, options.pixels}) {
-    if (argument.starts_with('@')) out.push_back(argument.substr(1));
-  }
+  if (options.tokens.starts_with('@')) out.push_back(options.tokens.substr(1));
+  out.push_back(options.pixels);
   out.insert(out.end(), options.images.begin(), options.images.end());
   out.push_back(options.projector);
   return out;

@@ -18,7 +18,8 @@ base::Error tokens_gone(const wire::EndEvent& end) {
       "for stream.reconnect_grace_ms once a client was sent them all. For the output, run it again with its seed",
       {}}
       .with("job_id", end.job_id)
-      .with("tokens_out", end.tokens_out);
+      .with("tokens_out", end.tokens_out)
+      .with("stop_reason", std::string(wire::enum_name(end.stop_reason)));
 }
 }  // namespace
 

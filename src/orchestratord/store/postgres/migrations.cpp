@@ -10,7 +10,10 @@ namespace llorch::orchestratord::store::postgres {
 namespace {
 
 base::Result<> apply(Connection& connection, const Migration& migration, std::int64_t now_unix_ms) {
+  // A statement that writes every row anew takes as long as that takes; one that waits for somebody's lock does not wait for ever.
+  const ReplyTimeout none(connection, std::nullopt);
   TRY(connection.execute("BEGIN"));
+  TRY(connection.execute("SET LOCAL lock_timeout = '60s'"));
   TRY(connection.execute(std::string(migration.sql)));
   Query insert("INSERT INTO schema_migrations (version, name, sha256, applied_at) VALUES ($1, $2, $3, $4)");
   insert.add(migration.version).add(migration.name).add(std::string_view(fingerprint(migration))).add(now_unix_ms);
@@ -21,8 +24,6 @@ base::Result<> apply(Connection& connection, const Migration& migration, std::in
 }  // namespace
 
 base::Result<> migrate(Connection& connection, std::span<const Migration> known, std::int64_t now_unix_ms) {
-  // A statement that writes every row anew, or waits for somebody's lock, takes as long as that takes.
-  const ReplyTimeout none(connection, std::nullopt);
   // Asked first: a role that may not create schemas can use one that is there.
   const Rows schema = TRY(connection.query(Query("SELECT oid::bigint FROM pg_namespace WHERE nspname = 'llorch'")));
   if (schema.count() == 0) TRY(connection.execute("CREATE SCHEMA llorch"));
