@@ -21,6 +21,8 @@ using base::ErrorCode;
 // A pool answers from its own cache in a fraction of a millisecond; a replaced file is noticed after this.
 constexpr std::int64_t kFreshMs = 5000;
 constexpr std::int64_t kRetryAfterMs = 1000;
+// Behind a start pools register within moments; a question waits for one, up to so long, and looks so often.
+constexpr std::int64_t kNoPoolWaitMs = 2000, kNoPoolLookMs = 200;
 
 Error unready(std::string message) {
   return Error{ErrorCode::kPoolUnready, std::move(message), {}}.with("retry_after_ms", kRetryAfterMs);
@@ -81,6 +83,7 @@ void Catalog::find(const Wanted& wanted, Done done) {
   std::optional<base::Result<KnownModel>> answer;
   std::optional<Question> question;
   std::optional<std::uint64_t> waiter;
+  bool looks_again = false;
   {
     const std::lock_guard lock(mutex_);
     const auto it = entries_.try_emplace(model_ref).first;
@@ -89,6 +92,8 @@ void Catalog::find(const Wanted& wanted, Done done) {
     const bool stale = options_.clock->now().mono_ms - entry.known_since_ms >= kFreshMs;
     if (entry.known && !wanted.anew) {
       answer = *entry.known;
+    } else if (endpoints_.empty() && wanted.wait_ms >= kNoPoolLookMs) {
+      looks_again = true;
     } else if (endpoints_.empty()) {
       answer = base::fail(unready("no pool manager is registered, so no model can be looked at; start pool-managerd"));
     } else {
@@ -102,6 +107,13 @@ void Catalog::find(const Wanted& wanted, Done done) {
     if (!entry.known && !entry.asking) entries_.erase(it);  // names nobody can look at leave nothing behind
   }
   // Outside the lock: a timer takes one of its own, which is held while expire() runs.
+  if (looks_again) {
+    Wanted rest = wanted;
+    rest.wait_ms = std::min(wanted.wait_ms, kNoPoolWaitMs) - kNoPoolLookMs;
+    options_.runtime->post_after(kNoPoolLookMs,
+                                 [this, rest = std::move(rest), done = std::move(done)] { find(rest, done); });
+    return;
+  }
   if (waiter) {
     options_.runtime->post_after(wanted.wait_ms, [this, model_ref, id = *waiter] { expire(model_ref, id); });
   }

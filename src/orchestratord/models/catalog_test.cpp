@@ -106,6 +106,17 @@ TEST_F(CatalogTest, WithoutAPoolItSaysSo) {
   EXPECT_EQ(result.error().code, ErrorCode::kPoolUnready);
 }
 
+// A pool registers moments after `llorch up` has ended.
+TEST_F(CatalogTest, AQuestionWaitsForThePoolOfAStart) {
+  std::promise<base::Result<KnownModel>> answer;
+  catalog_->find({.model_ref = "file:/m.gguf", .wait_ms = 60'000},
+                 [&](base::Result<KnownModel> found) { answer.set_value(std::move(found)); });
+  catalog_->pool_seen(server_.url());
+  const auto found = answer.get_future().get();
+  ASSERT_TRUE(found) << found.error().message;
+  EXPECT_EQ(found->facts.context_length, 512);
+}
+
 // Its worker would refuse it too, but only with the weights in memory.
 TEST_F(CatalogTest, ATokenizerOfAnotherModelIsRefused) {
   vocab_size_ = 255;
