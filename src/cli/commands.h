@@ -61,8 +61,7 @@ base::Result<std::string> whole_job_id(Api& api, const std::string& job_id);
 int ls(const GlobalOptions& global);
 // A model of this name, else a job.
 int show(const GlobalOptions& global, const std::string& name);
-// `unknown`: what to say where there is no such job.
-int show_job(const GlobalOptions& global, const std::string& job_id, const std::string& unknown);
+int show_job(const GlobalOptions& global, const std::string& job_id);
 int cancel_job(const GlobalOptions& global, const std::string& job_id);
 int clear_cache(const GlobalOptions& global);
 

@@ -85,7 +85,7 @@ int show(const GlobalOptions& global, const std::string& name) {
   if (!api) return report(api.error(), global.json);
   const auto shown = models::show_model(**api, name, global.json);
   if (!shown) return report(shown.error(), global.json);
-  return *shown ? kOk : show_job(global, name, "neither a model nor a job has this name or id");
+  return *shown ? kOk : show_job(global, name);
 }
 
 int version(const GlobalOptions& global) {

@@ -91,9 +91,13 @@ int ps(const GlobalOptions& global) {
   return kOk;
 }
 
-int show_job(const GlobalOptions& global, const std::string& job_id, const std::string& unknown) {
+int show_job(const GlobalOptions& global, const std::string& job_id) {
   const base::Error none{
-      base::ErrorCode::kNotFound, fmt::format("{}: {}; llorch ls lists models, llorch ps jobs", job_id, unknown), {}};
+      base::ErrorCode::kNotFound,
+      fmt::format("{}: neither a model nor a job has this name or id; llorch ls lists models, llorch "
+                  "ps jobs",
+                  job_id),
+      {}};
   if (!base::is_valid_identifier(job_id)) return report(none, global.json);  // no job's id
   const auto body = fetch_job(global, "GET", job_id);
   if (!body && body.error().code == base::ErrorCode::kJobNotFound) return report(none, global.json);

@@ -23,8 +23,8 @@ base::Result<std::string> server_address(const AddressQuestion& question);
 struct TokenQuestion {
   const config::Config& config;
   std::string url;  // that the caller has said; empty: server_address() says
-  bool file_is_said =
-      false;  // auth.token_file is the caller's word too: of a flag, --config among them, or of the environment
+  // auth.token_file is the caller's word too: of a flag, --config among them, or of the environment.
+  bool file_is_said = false;
   std::function<const char*(const char*)> getenv;
 };
 struct ClientToken {

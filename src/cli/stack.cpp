@@ -35,6 +35,7 @@
 #include "cli/stream/request.h"
 #include "cli/terminal_text.h"
 #include "config/pool_credential.h"
+#include "engine/io/model_layout.h"
 #include "wire/catalog.h"
 #include "wire/json.h"
 #include "wire/model_name.h"
@@ -332,7 +333,7 @@ base::Result<> offer(const std::string& model, const config::Config& config, con
   }
   if (!config.models.aliases.contains(model) && !is_kept_name(model, state_dir)) {
     TRY(stream::check_path(model));
-    if (stream::is_model_file_name(model) && model.find(':') == std::string::npos)
+    if (engine::io::has_gguf_name(model) && model.find(':') == std::string::npos)
       return base::fail(ErrorCode::kModelNotFound, fmt::format("there is no file {}", model));
     return base::fail(
         ErrorCode::kModelNotFound,

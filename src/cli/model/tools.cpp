@@ -14,7 +14,6 @@
 #include "base/file.h"
 #include "cli/model/image_files.h"
 #include "cli/model/pixels.h"
-#include "cli/stream/request.h"
 #include "engine/compute/cpu/backend.h"
 #include "engine/io/model_files.h"
 #include "engine/io/model_layout.h"
@@ -71,7 +70,7 @@ std::uint32_t threads_count(std::int64_t threads) {
 base::Result<> check_model(const std::string& path) {
   std::error_code ec;
   const std::filesystem::path file = std::filesystem::canonical(path, ec);
-  if (!ec && !std::filesystem::is_directory(file, ec) && !stream::is_model_file_name(file.string())) {
+  if (!ec && !std::filesystem::is_directory(file, ec) && !engine::io::has_gguf_name(file)) {
     return base::fail(base::ErrorCode::kInvalidParams,
                       fmt::format("{} has no name that ends with .gguf, and no job could use it; give it such a name",
                                   file.string()));

@@ -11,6 +11,7 @@
 
 #include "cli/stream/request.h"
 #include "cli/terminal_text.h"
+#include "engine/io/model_layout.h"
 #include "net/http/url.h"
 #include "wire/json.h"
 #include "wire/model_name.h"
@@ -191,7 +192,7 @@ base::Result<std::string> ensure_model(Api& api, const std::string& model, bool 
       return base::fail(body.error());
     }
     const auto known = TRY(find_known(api, model));
-    if (!known && stream::is_model_file_name(model)) {
+    if (!known && engine::io::has_gguf_name(model)) {
       return base::fail(ErrorCode::kModelNotFound,
                         fmt::format("there is no file {} here, and no model has this name", model));
     }

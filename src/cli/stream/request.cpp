@@ -2,15 +2,14 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
 #include <boost/json.hpp>
-#include <cctype>
 #include <filesystem>
 #include <iostream>
 #include <iterator>
 
 #include "base/base64.h"
 #include "base/file.h"
+#include "engine/io/model_layout.h"
 #include "wire/json.h"
 
 namespace llorch::cli::stream {
@@ -75,13 +74,6 @@ std::optional<wire::Placement> placement_of(const RunOptions& options) {
 
 }  // namespace
 
-bool is_model_file_name(const std::string& name) {
-  constexpr std::string_view kEnd = ".gguf";
-  if (name.size() < kEnd.size()) return false;
-  return std::ranges::equal(std::string_view(name).substr(name.size() - kEnd.size()), kEnd,
-                            [](unsigned char a, char b) { return std::tolower(a) == b; });
-}
-
 base::Result<> check_path(const std::string& model) {
   const std::string_view before_slash = std::string_view(model).substr(0, model.find('/'));
   const bool is_path = before_slash.size() != model.size() && before_slash.find(':') == std::string_view::npos;
@@ -97,7 +89,7 @@ base::Result<> check_path(const std::string& model) {
 
 std::string model_reference(const std::string& model) {
   std::error_code ec;
-  const bool file = is_model_file_name(model) && std::filesystem::exists(model, ec);
+  const bool file = engine::io::has_gguf_name(model) && std::filesystem::exists(model, ec);
   if (file || std::filesystem::exists(std::filesystem::path(model) / "config.json", ec)) {
     if (const auto path = std::filesystem::canonical(model, ec); !ec) return "file:" + path.string();
   }

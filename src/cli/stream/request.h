@@ -38,8 +38,6 @@ struct RunOptions {
 
 namespace stream {
 
-// Whether a GGUF file may be named so: .gguf, in any case.
-bool is_model_file_name(const std::string& name);
 // Errors: MODEL_NOT_FOUND, where `model` is a path and no model lies there. A name and a reference have no slash, or a scheme before it.
 base::Result<> check_path(const std::string& model);
 // A path of a model that exists is meant as one; everything else is an alias or a full reference.

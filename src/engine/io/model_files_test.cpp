@@ -222,6 +222,12 @@ TEST_F(ModelDirectory, ImpossibleCodesAreRefusedUnread) {
   refused("", ErrorCode::kWeightShapeMismatch, "m.qweight");
 }
 
+TEST(GgufName, HasItsEndInAnyCase) {
+  for (const char* name : {"a.gguf", "dir.x/b.c.GGUF", "UP.Gguf"}) EXPECT_TRUE(has_gguf_name(name)) << name;
+  for (const char* name : {"", ".gguf", "gguf", "a.gguf2", "a.gguf/config.json", "a.ggu"})
+    EXPECT_FALSE(has_gguf_name(name)) << name;
+}
+
 TEST(GgufPartName, IsReadFromTheFileName) {
   const auto name = gguf_part_name("some/directory-00009-of-00009.gguf/x-1-00002-of-00010.gguf");
   ASSERT_TRUE(name);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 
 #include "base/file.h"
@@ -43,6 +44,12 @@ std::optional<std::uint32_t> part_number(std::string_view text) {
 }
 
 }  // namespace
+
+bool has_gguf_name(const std::filesystem::path& path) {
+  constexpr std::string_view kEnd = ".gguf";
+  return std::ranges::equal(path.extension().string(), kEnd,
+                            [](unsigned char a, char b) { return std::tolower(a) == b; });
+}
 
 std::optional<GgufPartName> gguf_part_name(const std::filesystem::path& path) {
   constexpr std::string_view kPattern = "-00001-of-00001.gguf";

@@ -28,6 +28,9 @@ inline constexpr std::string_view kMoreTemplatesDirectory = "additional_chat_tem
 // Files of one model; the largest in use have about 200. Each takes a descriptor while the model is open.
 inline constexpr std::size_t kModelFilesMax = 1'000;
 
+// NAME.gguf, in any case: file systems of other systems have no case.
+bool has_gguf_name(const std::filesystem::path& path);
+
 // What the name NAME-00002-of-00003.gguf says: part 2 of 3.
 struct GgufPartName {
   std::string stem;  // "NAME"

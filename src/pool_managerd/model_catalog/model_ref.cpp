@@ -4,8 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
 #include <string>
+
+#include "engine/io/model_layout.h"
 
 namespace llorch::pool_managerd::model_catalog {
 namespace {
@@ -20,13 +21,6 @@ tl::unexpected<base::Error> not_found(std::string_view reason, std::string messa
 bool lies_inside(const fs::path& file, const fs::path& directory) {
   const auto [in_directory, in_file] = std::mismatch(directory.begin(), directory.end(), file.begin(), file.end());
   return in_directory == directory.end() && in_file != file.end();
-}
-
-// In any case: file systems of other systems have no case.
-bool is_named_gguf(const fs::path& file) {
-  std::string extension = file.extension().string();
-  std::ranges::transform(extension, extension.begin(), [](unsigned char c) { return std::tolower(c); });
-  return extension == ".gguf";
 }
 
 }  // namespace
@@ -46,7 +40,7 @@ base::Result<fs::path> resolve_model_file(std::string_view model_ref, const std:
   std::error_code ec;
   const fs::path file = fs::canonical(named, ec);
   const bool directory = !ec && fs::is_directory(file, ec) && fs::is_regular_file(file / "config.json", ec);
-  if (!directory && (ec || !fs::is_regular_file(file, ec) || !is_named_gguf(file))) {
+  if (!directory && (ec || !fs::is_regular_file(file, ec) || !engine::io::has_gguf_name(file))) {
     return not_found(
         "missing",
         "there is no .gguf file and no Hugging Face directory (with a config.json) at this path, or a directory "

@@ -36,23 +36,23 @@ namespace fs = std::filesystem;
 using base::ErrorCode;
 using download::PartFile;
 
+base::Result<> put(PartFile& file, std::string_view content, std::int64_t begin, std::int64_t end) {
+  return file.write(begin, content.substr(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
+}
+
 // ORCH-3435: whatever order parts come in, and wherever it stops, the whole is the file and its checksum.
 TEST_F(DownloadDirectory, APartFileIsResumed) {
   const std::int64_t size = 3 * PartFile::kChunkBytes + 12'345;
   const std::string content = content_of(size);
   const PartFile::Identity identity{"tale", size};
-  const auto put = [&](PartFile& file, std::int64_t begin, std::int64_t end) {
-    return file.write(begin, std::string_view(content).substr(static_cast<std::size_t>(begin),
-                                                              static_cast<std::size_t>(end - begin)));
-  };
   {
     PartFile file = PartFile::open(dir_ / "p", identity).value();
     const auto first = file.claim(PartFile::kChunkBytes), second = file.claim(2 * PartFile::kChunkBytes);
     ASSERT_TRUE(first && second);
     EXPECT_EQ(first->end, PartFile::kChunkBytes);
     EXPECT_EQ(second->begin, first->end);
-    EXPECT_TRUE(put(file, second->begin, second->begin + PartFile::kChunkBytes));  // one of its two chunks
-    EXPECT_TRUE(put(file, second->begin + PartFile::kChunkBytes, second->end - 1));
+    EXPECT_TRUE(put(file, content, second->begin, second->begin + PartFile::kChunkBytes));  // one of its two chunks
+    EXPECT_TRUE(put(file, content, second->begin + PartFile::kChunkBytes, second->end - 1));
     EXPECT_TRUE(file.hash_ready());
     EXPECT_EQ(file.bytes_done(), PartFile::kChunkBytes);
     EXPECT_EQ(PartFile::open(dir_ / "p", identity).error().code, ErrorCode::kConflict);  // it is taken
@@ -60,7 +60,7 @@ TEST_F(DownloadDirectory, APartFileIsResumed) {
   PartFile file = PartFile::open(dir_ / "p", identity).value();
   EXPECT_TRUE(file.has_resumed());
   EXPECT_EQ(file.bytes_done(), PartFile::kChunkBytes);
-  while (const auto range = file.claim(size)) ASSERT_TRUE(put(file, range->begin, range->end));
+  while (const auto range = file.claim(size)) ASSERT_TRUE(put(file, content, range->begin, range->end));
   EXPECT_TRUE(file.is_complete());
   while (!file.is_hashed()) ASSERT_TRUE(file.hash_ready(true));
   EXPECT_EQ(file.sha256_hex(), base::to_hex(base::sha256(content)));
@@ -161,21 +161,17 @@ TEST_F(DownloadDirectory, RoomIsGivenBackBetweenWhatHasCome) {
   const std::int64_t size = 6 * PartFile::kChunkBytes - 5;
   const std::string content = content_of(size);
   const PartFile::Identity identity{"tale", size};
-  const auto put = [&](PartFile& file, std::int64_t begin, std::int64_t end) {
-    return file.write(begin, std::string_view(content).substr(static_cast<std::size_t>(begin),
-                                                              static_cast<std::size_t>(end - begin)));
-  };
   {
     PartFile file = PartFile::open(dir_ / "p", identity).value();
-    ASSERT_TRUE(put(file, 0, PartFile::kChunkBytes));
-    ASSERT_TRUE(put(file, 3 * PartFile::kChunkBytes, 4 * PartFile::kChunkBytes));
+    ASSERT_TRUE(put(file, content, 0, PartFile::kChunkBytes));
+    ASSERT_TRUE(put(file, content, 3 * PartFile::kChunkBytes, 4 * PartFile::kChunkBytes));
     file.give_back_room();
   }
   EXPECT_EQ(fs::file_size(dir_ / "p.part"), static_cast<std::uintmax_t>(4 * PartFile::kChunkBytes));
   EXPECT_LE(taken_bytes(dir_ / "p.part"), 3 * PartFile::kChunkBytes);
   PartFile file = PartFile::open(dir_ / "p", identity).value();
   EXPECT_EQ(file.bytes_done(), 2 * PartFile::kChunkBytes);
-  while (const auto range = file.claim(size)) ASSERT_TRUE(put(file, range->begin, range->end));
+  while (const auto range = file.claim(size)) ASSERT_TRUE(put(file, content, range->begin, range->end));
   file.give_back_room();  // all of it has come
   EXPECT_EQ(base::read_file(file.data_path(), content.size()).value(), content);
 }
