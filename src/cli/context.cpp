@@ -100,13 +100,20 @@ base::Result<std::unique_ptr<Api>> Api::connect(const GlobalOptions& options) {
   }
   while (url.ends_with('/')) url.pop_back();
   std::unique_ptr<Api> api(new Api(std::move(url), std::move(token.token)));
+  if (!is_said) api->stack_directory_ = state_directory(options);
   api->is_elsewhere_ = is_said && !is_here(api->url_);
   api->token_is_withheld_ = token.is_withheld;
   api->token_goes_before_ = token.goes_before;
   return api;
 }
 
-base::Error Api::silence_error(const base::Error& error) const {
+base::Error Api::silence_error(base::Error error) const {
+  // It may have gone since its record was read, or be going: a process that is killed breaks its connections before it has ended.
+  const auto restarting = stack_directory_.empty() ? std::nullopt : restarting_error(stack_directory_);
+  if (error.code == ErrorCode::kIoError && restarting)
+    error.message += "; if orchestratord has gone, llorch up starts it again";
+  if (error.code != ErrorCode::kUnreachable) return error;
+  if (restarting) return *restarting;
   if (is_elsewhere_) {
     return {ErrorCode::kUnreachable, fmt::format("nothing answers at {}: {}; check --url", url_, error.message), {}};
   }
@@ -156,10 +163,7 @@ base::Result<std::string> Api::call(const std::string& method, const std::string
   net::ClientRequest request{.method = method, .url = url_ + path, .bearer = token_, .body = body};
   if (!body.empty()) request.headers.set("Content-Type", "application/json");
   auto response = client_.call(std::move(request));
-  if (!response) {
-    if (response.error().code != ErrorCode::kUnreachable) return base::fail(response.error());
-    return base::fail(silence_error(response.error()));
-  }
+  if (!response) return base::fail(silence_error(std::move(response).error()));
   if (response->status >= 400) return base::fail(error_of(*response));
   if (!is_orchestratords(*response)) return base::fail(other_program_error(response->status));
   return std::move(response->body);

@@ -51,14 +51,15 @@ class Api {
 
  private:
   Api(std::string url, std::string token) : url_(std::move(url)), token_(std::move(token)) {}
-  base::Error silence_error(const base::Error& error) const;
+  base::Error silence_error(base::Error error) const;
   base::Error error_of(const net::Response& response) const;
   base::Error other_program_error(int status) const;
 
   std::string url_, token_;
-  bool is_elsewhere_ = false;       // somebody said so, and it is not this machine
-  bool token_is_withheld_ = false;  // that of auth.token_file
-  bool token_goes_before_ = false;  // it is the environment's, and there is one of auth.token_file
+  std::filesystem::path stack_directory_;  // of the stack whose record gave the URL; empty: somebody said it
+  bool is_elsewhere_ = false;              // somebody said so, and it is not this machine
+  bool token_is_withheld_ = false;         // that of auth.token_file
+  bool token_goes_before_ = false;         // it is the environment's, and there is one of auth.token_file
   net::IoRuntime runtime_;
   net::Client client_{runtime_};
 };

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <map>
 
+#include "base/run_file.h"
 #include "cli/server_address.h"
 #include "net/http/error_response.h"
 
@@ -25,6 +26,24 @@ TEST(ExitCode, FollowsTheKindOfError) {
       {ErrorCode::kCancelled, 130},      {ErrorCode::kInternal, 1},
       {ErrorCode::kAlreadyRunning, 1},   {ErrorCode::kModelNotFound, 1}};
   for (const auto& [code, exit] : cases) EXPECT_EQ(exit_code_of({code, "", {}}), exit) << base::info(code).name;
+}
+
+// Its record still names it: it was killed a moment ago and is not reaped, or died since the record was read.
+TEST(Api, AnOrchestratordThatDoesNotAnswerComesBackWhereTheSupervisorRuns) {
+  const std::filesystem::path directory =
+      std::filesystem::path(testing::TempDir()) / ("llorch-restarting-" + std::to_string(::getpid()));
+  std::filesystem::create_directories(directory / "run");
+  ASSERT_TRUE(base::write_run_file(directory / "run/orchestratord.json", "127.0.0.1:1"));
+  const GlobalOptions options{.config_file = "/dev/null", .state_dir = directory.string()};
+  const auto message = [&] {
+    const auto answer = Api::connect(options).value()->call("GET", "/v2/pools");
+    EXPECT_EQ(answer.error().code, ErrorCode::kUnreachable);
+    return answer.error().message;
+  };
+  EXPECT_NE(message().find("start the stack with: llorch up"), std::string::npos) << message();
+  ASSERT_TRUE(base::write_run_file(directory / "run/supervisor.json", ""));
+  EXPECT_NE(message().find("starts it again"), std::string::npos) << message();
+  std::filesystem::remove_all(directory);
 }
 
 TEST(HumanBytes, PicksTheUnit) {

@@ -99,20 +99,23 @@ base::Result<ClientToken> client_token(const TokenQuestion& question) {
   return out;
 }
 
+std::optional<base::Error> restarting_error(const fs::path& state_directory) {
+  const auto processes = stack::running_processes(state_directory);
+  if (std::ranges::none_of(processes, [](const auto& process) { return process.name == "supervisor"; })) return {};
+  return base::Error{
+      ErrorCode::kUnreachable,
+      fmt::format("orchestratord is down and llorch up starts it, or starts it again; try again in a moment. Why "
+                  "it went: {}",
+                  (state_directory / "logs/orchestratord.log").string()),
+      {}};
+}
+
 base::Result<std::string> server_address(const AddressQuestion& question) {
   if (question.sends_token) TRY(check_owner(question.state_directory));
-  bool is_supervised = false;
   for (const stack::RunningProcess& process : stack::running_processes(question.state_directory)) {
     if (process.name == "orchestratord" && !process.bind.empty()) return "http://" + process.bind;
-    is_supervised = is_supervised || process.name == "supervisor";
   }
-  if (is_supervised) {
-    return base::fail(
-        ErrorCode::kUnreachable,
-        fmt::format("orchestratord is down and llorch up starts it, or starts it again; try again in a moment. Why it "
-                    "went: {}",
-                    (question.state_directory / "logs/orchestratord.log").string()));
-  }
+  if (auto error = restarting_error(question.state_directory)) return base::fail(std::move(*error));
   const fs::path record = question.state_directory / "run/orchestratord.json";
   std::error_code ec;
   if (fs::exists(record, ec)) {

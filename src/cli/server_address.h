@@ -2,6 +2,7 @@
 // Where orchestratord answers when nobody has said so, and what token it is sent.
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "base/result.h"
@@ -19,6 +20,10 @@ struct AddressQuestion {
 // one that ran there has ended; FORBIDDEN, if a token would go to a name, which is no bind, or to a process of a user of this machine
 // who may not see it. That is anybody but this user, root, and the owners of the state directory and of the package's.
 base::Result<std::string> server_address(const AddressQuestion& question);
+
+// Of a stack whose `llorch up` runs, while its orchestratord does not answer: UNREACHABLE, and that it comes back. Nullopt: no such
+// process runs in this directory.
+std::optional<base::Error> restarting_error(const std::filesystem::path& state_directory);
 
 struct TokenQuestion {
   const config::Config& config;

@@ -75,6 +75,10 @@ struct PublishMetrics {
   base::JobId job_id;
   wire::MetricsEvent metrics;
 };
+// The row of an attempt that holds its stream says `running`: what was held back goes out, and what follows at once.
+struct ReleaseStream {
+  base::JobId job_id;
+};
 // From here on no token of this job reaches a client; the terminal event follows with Finish.
 struct SealStream {
   base::JobId job_id;
@@ -105,6 +109,8 @@ struct Execute {
   std::int64_t timeout_ms = 0;     // what is left of the job's budget, for the worker's own limit
   std::int64_t queue_wait_ms = 0;  // of this stay in the queue, for `started`
   std::int64_t queue_position = 0, predicted_start_ms = 0;  // as they were told at admission, likewise
+  // No client is told of a token before ReleaseStream: who restarts must find that this job may not run again.
+  bool holds_stream = false;
   double scheduling_ms = 0;  // how long the step took that made it: set by whoever runs the core, which has no clock
 };
 // POST {uri}/cancel and close the connection. ExecuteEnded still comes.
@@ -157,12 +163,12 @@ struct Log {
 // Shutdown is complete: nothing runs and every commit was answered.
 struct Drained {};
 
-using Command =
-    std::variant<CommitAdmission, CommitTransition, CommitSession, ForgetSession, RememberPool, ForgetPool,
-                 CommitDesiredState, AnswerSubmit, AnswerCancel, AnswerQueryJob, AnswerQueryJobs, AnswerQueryPools,
-                 AnswerQueryGauges, AnswerQueryPlacement, AnswerQueryPreview, AnswerArrival, AnswerSession,
-                 AnswerQuerySessions, AnswerPool, AnswerPoolControl, AnswerPoolHealth, PublishStanding,
-                 PublishQueueRoom, PublishQueued, PublishMetrics, SealStream, Finish, Execute, AbortExecute,
-                 StartWorker, StopWorker, StageModel, AskPoolState, ReviewQueue, Log, Count, CountPlacement, Drained>;
+using Command = std::variant<CommitAdmission, CommitTransition, CommitSession, ForgetSession, RememberPool, ForgetPool,
+                             CommitDesiredState, AnswerSubmit, AnswerCancel, AnswerQueryJob, AnswerQueryJobs,
+                             AnswerQueryPools, AnswerQueryGauges, AnswerQueryPlacement, AnswerQueryPreview,
+                             AnswerArrival, AnswerSession, AnswerQuerySessions, AnswerPool, AnswerPoolControl,
+                             AnswerPoolHealth, PublishStanding, PublishQueueRoom, PublishQueued, PublishMetrics,
+                             ReleaseStream, SealStream, Finish, Execute, AbortExecute, StartWorker, StopWorker,
+                             StageModel, AskPoolState, ReviewQueue, Log, Count, CountPlacement, Drained>;
 
 }  // namespace llorch::orchestratord::core

@@ -145,6 +145,9 @@ void State::fire(const Timer& timer) {
         log(base::LogLevel::kWarn, "job.cancel_slow", &job, "The store has not confirmed a cancellation in time.");
         attempts.answer_cancels(job, JobStatus::kRunning);
       });
+    case TimerKind::kRunningRetry:
+      if (const Execution* x = jobs.find_deciding(ExecutionId{timer.number})) attempts.commit_running(*x);
+      return;
     case TimerKind::kStoreRetry: return with_job([&](Job& job) { attempts.commit_outcome(job); });
     case TimerKind::kExecutionWall: return with_execution([&](Execution& x) { attempts.wall_timer(x); });
     case TimerKind::kExecutionLate: return with_execution([&](Execution& x) { attempts.late_timer(x); });
@@ -175,6 +178,9 @@ void State::on(Committed& e) {
     if (!commit) continue;  // said twice
     switch (commit->kind) {
       case PendingCommit::Kind::kProgress: break;
+      case PendingCommit::Kind::kRunning:
+        if (Execution* x = jobs.find_deciding(commit->execution)) attempts.running_committed(*x);
+        break;
       case PendingCommit::Kind::kSession: ledger.session_committed(commit->session); break;
       case PendingCommit::Kind::kAdmission: admissions.admitted(jobs.at(commit->job)); break;
       case PendingCommit::Kind::kTerminal: attempts.outcome_committed(jobs.at(commit->job)); break;
@@ -191,6 +197,9 @@ void State::on(CommitFailed& e) {
     switch (commit->kind) {
       // A row that still says "queued" while the job runs is harmless: after a restart both are replayed.
       case PendingCommit::Kind::kProgress: break;
+      case PendingCommit::Kind::kRunning:
+        if (const Execution* x = jobs.find_deciding(commit->execution)) attempts.running_failed(*x, e.error);
+        break;
       case PendingCommit::Kind::kSession: ledger.session_commit_failed(commit->session); break;
       case PendingCommit::Kind::kAdmission: admissions.admission_failed(jobs.at(commit->job), e.error); break;
       case PendingCommit::Kind::kTerminal: attempts.outcome_failed(jobs.at(commit->job), e.error); break;

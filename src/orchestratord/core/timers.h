@@ -13,6 +13,7 @@ enum class TimerKind : std::uint8_t {
   kJobDeadline,    // number: arrival
   kJobQueue,       // number: arrival
   kCancelAnswer,   // number: arrival; clients that asked to cancel wait no longer for the store
+  kRunningRetry,   // number: execution; write again that its job runs
   kStoreRetry,     // number: arrival; write the terminal row again
   kExecutionWall,  // number: execution
   kExecutionLate,  // number: execution; most of its time is over

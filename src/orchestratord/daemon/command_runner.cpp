@@ -130,6 +130,10 @@ void CommandRunner::run(core::PublishMetrics& command) {
   }
 }
 
+void CommandRunner::run(core::ReleaseStream& command) {
+  if (const http::LiveJobPtr live = context_.jobs->find(command.job_id)) live->stream->release();
+}
+
 void CommandRunner::run(core::SealStream& command) {
   if (const http::LiveJobPtr live = context_.jobs->find(command.job_id)) live->stream->seal();
 }
@@ -173,6 +177,7 @@ void CommandRunner::run(core::Execute& command) {
                            .queue_wait_ms = command.queue_wait_ms,
                            .queue_position = command.queue_position,
                            .predicted_start_ms = command.predicted_start_ms,
+                           .holds_stream = command.holds_stream,
                            .tokens_max = live->record.max_tokens,
                            .workload = models::workload_of(live->record.facts),
                            .expected = {.seed = live->record.seed,

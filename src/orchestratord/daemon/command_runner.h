@@ -38,6 +38,7 @@ class CommandRunner {
   void run(core::CommitDesiredState& command);
   void run(core::PublishQueued& command);
   void run(core::PublishMetrics& command);
+  void run(core::ReleaseStream& command);
   void run(core::SealStream& command);
   void run(core::Finish& command);
   void run(core::Execute& command);

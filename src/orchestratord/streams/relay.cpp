@@ -175,7 +175,7 @@ class Relay::Execution : public std::enable_shared_from_this<Execution> {
 };
 
 void Relay::Execution::begin() {
-  order_.stream->begin_attempt();
+  order_.stream->begin_attempt(order_.holds_stream);
   relay_.options_.hub->relay_begins(*order_.stream, [weak = weak_from_this()](bool paused) {
     const auto self = weak.lock();
     if (self == nullptr) return;

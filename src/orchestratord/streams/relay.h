@@ -56,6 +56,7 @@ class Relay {
     std::int64_t queue_wait_ms = 0;
     std::int64_t queue_position = 0;
     std::int64_t predicted_start_ms = 0;
+    bool holds_stream = false;  // no client is told of a token before Stream::release()
     // A worker that sends more is broken: what it sends is held in memory.
     std::int64_t tokens_max = std::numeric_limits<std::int64_t>::max();
     // Of a job of vectors or scores each token is one, and there are tokens_max.

@@ -50,9 +50,16 @@ void Stream::queued(const wire::QueuedEvent& event) {
   pump_all(now_ms_);
 }
 
-void Stream::begin_attempt() {
+void Stream::begin_attempt(bool is_held) {
   const std::lock_guard lock(mutex_);
   log_.begin_attempt();
+  is_held_ = is_held;
+}
+
+void Stream::release() {
+  const std::lock_guard lock(mutex_);
+  is_held_ = false;
+  pump_all(now_ms_);
 }
 
 void Stream::started(const wire::StartedEvent& event) {
@@ -96,6 +103,7 @@ void Stream::finish(ReplayLog::Terminal terminal, std::int64_t now_ms) {
   const std::lock_guard lock(mutex_);
   if (log_.finished()) return;
   log_.finish(std::move(terminal));
+  is_held_ = false;
   finished_ms_ = now_ms;
   clients_gone_ms_.reset();
   pump_all(now_ms);
@@ -136,6 +144,7 @@ void Stream::pump_all(std::int64_t now_ms) {
 
 void Stream::pump(const ClientPtr& client, std::int64_t now_ms) {
   if (!client->renderer->streams()) return answer(*client);
+  if (is_held_) return;
   while (!client->ended && !client->waits_for_drain) {
     if (client->exchange->queued_bytes() >= kQueuedBytesMax) {
       client->waits_for_drain = true;

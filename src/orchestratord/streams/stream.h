@@ -41,7 +41,9 @@ class Stream : public std::enable_shared_from_this<Stream> {
 
   // ---- the writing side, see ReplayLog ----
   void queued(const wire::QueuedEvent& event);
-  void begin_attempt();
+  // `is_held`: clients are sent nothing more before release() or finish().
+  void begin_attempt(bool is_held = false);
+  void release();
   void started(const wire::StartedEvent& event);
   base::Result<> tokens(std::span<const TokenView> tokens, std::int64_t now_ms);
   // The newest counts; clients that lag behind miss some.
@@ -115,6 +117,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
 
   mutable std::mutex mutex_;
   ReplayLog log_;
+  bool is_held_ = false;
   std::vector<ClientPtr> clients_;
   wire::MetricsEvent metrics_;
   std::uint64_t metrics_version_ = 0;

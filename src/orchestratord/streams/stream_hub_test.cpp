@@ -176,6 +176,36 @@ TEST_F(StreamHubTest, SeveralClientsReadOneStream) {
   EXPECT_EQ(early->status_, 200);
 }
 
+TEST_F(StreamHubTest, AHeldStreamTellsAllOfItAtItsRelease) {
+  const StreamPtr stream = hub_->open(base::JobId("job-1"), wire::OnDisconnect::kCancel);
+  stream->queued({.job_id = "job-1"});
+  const auto client = attach(stream);
+  stream->begin_attempt(true);
+  stream->started({.job_id = "job-1", .seed = 1});
+  token(stream, 0);
+  const auto late = attach(stream);
+  EXPECT_EQ(client->names(), std::vector<std::string>{"queued"});
+  EXPECT_TRUE(late->names().empty());
+  stream->release();
+  EXPECT_EQ(client->names(), (std::vector<std::string>{"queued", "started", "token"}));
+  token(stream, 1);
+  finish(stream);
+  EXPECT_EQ(client->names(), (std::vector<std::string>{"queued", "started", "token", "token", "end"}));
+  EXPECT_EQ(late->received_, client->received_);
+}
+
+// What ends is told whole: its last row is on the disk.
+TEST_F(StreamHubTest, TheEndReleasesAHeldStream) {
+  const StreamPtr stream = hub_->open(base::JobId("job-1"), wire::OnDisconnect::kCancel);
+  stream->queued({.job_id = "job-1"});
+  const auto client = attach(stream);
+  stream->begin_attempt(true);
+  stream->started({.job_id = "job-1", .seed = 1});
+  token(stream, 0);
+  finish(stream);
+  EXPECT_EQ(client->names(), (std::vector<std::string>{"queued", "started", "token", "end"}));
+}
+
 // SSE-1003/1004: a slow client bounds its own socket queue, never the worker, and loses nothing.
 TEST_F(StreamHubTest, ASlowClientPullsFromTheBuffer) {
   const StreamPtr stream = running("job-1");

@@ -29,6 +29,7 @@ void Attempts::dispatch(Job& job, Worker& worker) {
   const auto [timeout_ms, is_session] = ledger_.run_limit(job);
   x.timeout_ms = timeout_ms;
   x.session_limit = is_session;
+  x.holds_stream = !job.spec.model.replayable;
   x.wall_timer = timers_.arm(now_.mono_ms + x.timeout_ms, {.kind = TimerKind::kExecutionWall, .number = x.id.value});
   x.late_timer = timers_.arm(now_.mono_ms + x.timeout_ms - x.timeout_ms / kLatePart,
                              {.kind = TimerKind::kExecutionLate, .number = x.id.value});
@@ -55,7 +56,8 @@ void Attempts::dispatch(Job& job, Worker& worker) {
                .timeout_ms = budget_ms,
                .queue_wait_ms = queue_wait_ms,
                .queue_position = job.queue_position,
-               .predicted_start_ms = job.predicted_start_ms});
+               .predicted_start_ms = job.predicted_start_ms,
+               .holds_stream = x.holds_stream});
   count(Metric::kDispatched, worker.id.value, 1, job.spec.priority);
   count(Metric::kQueueWaitMs, {}, queue_wait_ms, job.spec.priority);
   log(base::LogLevel::kDebug, "dispatch.sent", &job, "Sends a job to a worker.",
@@ -75,7 +77,11 @@ void Attempts::on(ExecuteStarted& e) {
   job.worker_version = x->worker_version;
   job.scheduling_ms = e.scheduling_ms;
   if (!job.started_unix_ms) job.started_unix_ms = now_.unix_ms;
-  commit_progress(job);
+  if (x->holds_stream) {
+    commit_running(*x);
+  } else {
+    commit_progress(job);
+  }
   log(base::LogLevel::kDebug, "stream.started", &job, "A worker has begun a job.", {{"worker_id", x->worker_id}});
 }
 

@@ -58,6 +58,9 @@ class Attempts : Handler {
   void abort(Execution& execution);
   void abort_and_retry(Execution& execution, base::Error error);
   void commit_progress(const Job& job);
+  void commit_running(const Execution& execution);
+  void running_committed(Execution& execution);
+  void running_failed(const Execution& execution, const base::Error& error);
 
   void cancel(Job& job, jobs::CancelReason reason);
   void fail(Job& job, base::Error error) {

@@ -155,6 +155,49 @@ TEST(Attempts, WhatIsNotRepeatedEndsOnceATokenIsOut) {
   EXPECT_EQ(finish.error->code, ErrorCode::kWorkerReset);
 }
 
+// Else a process that is killed before the row is on the disk leaves one that says `queued`, and the job runs again.
+TEST(Attempts, TokensOfWhatIsNotRepeatedWaitForTheRowThatSaysItRuns) {
+  Driver d(without_jitter());
+  d.add_worker();
+  const ExecutionId first = d.run("j1", {.replayable = false});
+  EXPECT_TRUE(d.only<Execute>().holds_stream);
+  d.auto_commit = false;
+  d.send(ExecuteStarted{first});
+  const CommitTransition running = d.only<CommitTransition>();
+  EXPECT_EQ(running.record.status, wire::JobStatus::kRunning);
+  d.send(ExecuteProgress{first, 3});
+  EXPECT_TRUE(d.none<ReleaseStream>());
+  d.send(CommitFailed{{running.commit}, {ErrorCode::kIoError, "disk", {}}});
+  EXPECT_TRUE(d.none<ReleaseStream>());
+  d.after_ms(CoreConfig{}.store_retry_ms);
+  d.send(Committed{{d.only<CommitTransition>().commit}});
+  EXPECT_EQ(d.only<ReleaseStream>().job_id, base::JobId("j1"));
+}
+
+TEST(Attempts, ARowOfAnAttemptThatIsOverReleasesNothing) {
+  Driver d(without_jitter());
+  d.add_worker();
+  const ExecutionId first = d.run("j1", {.replayable = false});
+  d.auto_commit = false;
+  d.send(ExecuteStarted{first});
+  const CommitTransition running = d.only<CommitTransition>();
+  d.send(CancelRequested{{}, base::JobId("j1"), jobs::CancelReason::kClientRequest});
+  const CommitTransition cancelled = d.only<CommitTransition>();
+  d.send(Committed{{cancelled.commit}});
+  EXPECT_EQ(d.only<Finish>().status, wire::JobStatus::kCancelled);  // its worker has not answered yet
+  d.send(Committed{{running.commit}});
+  EXPECT_TRUE(d.none<ReleaseStream>());
+}
+
+TEST(Attempts, WhatIsRepeatedHoldsNothingBack) {
+  Driver d(without_jitter());
+  d.add_worker();
+  const ExecutionId first = d.run("j1");
+  EXPECT_FALSE(d.only<Execute>().holds_stream);
+  d.send(ExecuteStarted{first});
+  EXPECT_TRUE(d.none<ReleaseStream>());
+}
+
 TEST(Admission, OfAPromptThatOnlyItsEngineCountsTheBytesAreABound) {
   Driver d;
   d.add_worker();

@@ -28,6 +28,12 @@ Execution* Jobs::find(ExecutionId id) {
   return it == executions_.end() ? nullptr : &it->second;
 }
 
+Execution* Jobs::find_deciding(ExecutionId id) {
+  Execution* x = find(id);
+  const Job* job = x != nullptr ? find(x->job) : nullptr;
+  return job != nullptr && job->execution.get() == id ? x : nullptr;
+}
+
 Job& Jobs::add(jobs::JobSpec spec, base::Time now) {
   const Arrival arrival{++arrivals_};
   const bool is_new = arrival_of_.emplace(spec.job_id, arrival).second;

@@ -67,6 +67,7 @@ struct Execution {
   std::int64_t dispatched_ms = 0, last_progress_ms = 0, timeout_ms = 0;
   std::optional<std::int64_t> first_token_ms;
   bool session_limit = false;  // timeout_ms is what was left of a session's time
+  bool holds_stream = false;   // until the row of the job says that it runs
   bool started = false;
   bool aborted = false;
   std::optional<base::Error> retry_error;  // aborted in favour of another attempt, because of this
@@ -80,6 +81,8 @@ class Jobs {
   Job* find(Arrival arrival);
   Job* find(const base::JobId& id);
   Execution* find(ExecutionId id);
+  // Null also: it decides nothing about its job any more.
+  Execution* find_deciding(ExecutionId id);
   Job& at(Arrival arrival) { return jobs_.at(arrival); }
   const Job& at(Arrival arrival) const { return jobs_.at(arrival); }
   Job& of(const Execution& execution) { return at(execution.job); }
@@ -116,9 +119,10 @@ struct PendingSession {
   bool created = false;
 };
 struct PendingCommit {
-  enum class Kind : std::uint8_t { kAdmission, kProgress, kTerminal, kSession } kind = Kind::kProgress;
+  enum class Kind : std::uint8_t { kAdmission, kProgress, kRunning, kTerminal, kSession } kind = Kind::kProgress;
   Arrival job;
   PendingSession session{};  // kSession
+  ExecutionId execution{};   // kRunning: its stream waits for this write
 };
 
 // Numbers the writes, and remembers those whose answer decides something.

@@ -113,6 +113,23 @@ void Attempts::commit_progress(const Job& job) {
   emit(CommitTransition{commits_.add({.kind = PendingCommit::Kind::kProgress, .job = job.arrival}), record(job)});
 }
 
+// Of a job that does not run again once a token of it was told.
+void Attempts::commit_running(const Execution& x) {
+  emit(CommitTransition{commits_.add({.kind = PendingCommit::Kind::kRunning, .job = x.job, .execution = x.id}),
+                        record(jobs_.at(x.job))});
+}
+
+void Attempts::running_committed(Execution& x) {
+  x.holds_stream = false;
+  emit(ReleaseStream{x.job_id});
+}
+
+void Attempts::running_failed(const Execution& x, const Error& error) {
+  log(base::LogLevel::kError, "store.retry", jobs_.find(x.job),
+      "Cannot store that a job runs, holds its tokens back and tries again.", {{"code", error.name()}});
+  timers_.arm(now_.mono_ms + config_.store_retry_ms, {.kind = TimerKind::kRunningRetry, .number = x.id.value});
+}
+
 void Attempts::commit_outcome(Job& job) {
   emit(CommitTransition{commits_.add({.kind = PendingCommit::Kind::kTerminal, .job = job.arrival}), record(job)});
 }

@@ -129,6 +129,7 @@ struct Describe {
   std::string operator()(const PublishQueued& c) const {
     return fmt::format("PublishQueued {} {} {}", c.job_id.value, c.queue_position, c.predicted_start_ms);
   }
+  std::string operator()(const ReleaseStream& c) const { return fmt::format("ReleaseStream {}", c.job_id.value); }
   std::string operator()(const SealStream& c) const { return fmt::format("SealStream {}", c.job_id.value); }
   std::string operator()(const Finish& c) const {
     return fmt::format("Finish {} {} {} {} {}", c.job_id.value, text(c.status), c.finished_unix_ms, text(c.end),

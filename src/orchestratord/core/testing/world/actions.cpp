@@ -128,9 +128,14 @@ void World::execution_action(SimExecution& x, bool healthy) {
   }
   if (chance(40)) {
     x.tokens += 5;
+    tell_client(x);
     return tell(source, ExecuteProgress{x.command.execution, x.tokens});
   }
   end_execution(x, std::nullopt);
+}
+
+void World::tell_client(const SimExecution& x) {
+  if (!x.held && x.tokens > 0) known_.at(x.command.job_id.value).told = true;
 }
 
 void World::end_execution(SimExecution& x, std::optional<ErrorCode> error) {

@@ -58,6 +58,7 @@ void World::check_execute(const Execute& c) {
   if (!rows_.contains(c.job_id.value) || !(k.acknowledged || k.restored))
     violate("execute before commit: " + c.job_id.value);
   if (k.sealed || k.finishes > 0 || wire::is_terminal(k.written)) violate("execute after the end: " + c.job_id.value);
+  if (k.told && !k.spec.model.replayable) violate("what cannot be repeated runs again: " + c.job_id.value);
   std::int64_t on_worker = 0;
   for (const auto& [id, f] : in_flight_) {
     if (f.job_id == c.job_id) violate("two attempts at once: " + c.job_id.value);

@@ -22,7 +22,9 @@ void World::obey(const CommitAdmission& c) { writes_.push_back({c.commit, c, {}}
 
 void World::obey(const CommitTransition& c) {
   Known& k = known_.at(c.record.job_id.value);
-  const bool again = wire::is_terminal(k.written) && k.written == c.record.status;  // a failed write, repeated
+  const bool is_repeated =
+      wire::is_terminal(k.written) || k.written == JobStatus::kRunning;  // when its write has failed
+  const bool again = is_repeated && k.written == c.record.status;
   const bool restored = k.written == JobStatus::kQueued && c.record.status == JobStatus::kQueued;
   if (!again && !restored && !jobs::is_legal(k.written, c.record.status))
     violate("illegal transition of " + c.record.job_id.value);
@@ -73,12 +75,22 @@ void World::obey(const Log& c) {
   }
 }
 
+void World::obey(const ReleaseStream& c) {
+  for (auto& [id, x] : executions_) {
+    if (x.command.job_id != c.job_id) continue;
+    x.held = false;
+    tell_client(x);
+    ++seen["stream released"];
+  }
+}
+
 void World::obey(const SealStream& c) { known_.at(c.job_id.value).sealed = true; }
 
 void World::obey(const Execute& c) {
   check_execute(c);
   SimExecution& x = executions_[c.execution.value];
   x.command = c;
+  x.held = c.holds_stream;
   x.deaf = chance(15);
   in_flight_[c.execution.value] = {c.job_id, c.worker_id, {}};
   SimWorker* worker = nullptr;

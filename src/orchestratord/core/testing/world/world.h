@@ -77,6 +77,7 @@ class World {
     Execute command;
     bool started = false, ended = false, aborted = false;
     bool deaf = false;  // does not react to an abort
+    bool held = false;  // clients are not told of its tokens
     std::int64_t tokens = 0;
   };
   // What the checker knows about a job over all lives of the orchestrator.
@@ -85,6 +86,7 @@ class World {
     std::uint64_t order = 0;  // of submission
     bool answered = false, accepted = false, acknowledged = false, restored = false;
     bool dispatched = false, retried = false, sealed = false;
+    bool told = false;  // a client may have a token
     int finishes = 0;
     wire::JobStatus written = wire::JobStatus::kQueued;  // last status commanded to the store
   };
@@ -119,6 +121,7 @@ class World {
   void commit_writes(bool fail);
   void worker_action(bool healthy);
   void execution_action(SimExecution& x, bool healthy);
+  void tell_client(const SimExecution& x);
   void kill_worker();
   void restart_pool();
   void turn_device();
@@ -143,6 +146,7 @@ class World {
   void obey(const ReviewQueue& c);
   void obey(const AnswerSubmit& c);
   void obey(const Finish& c);
+  void obey(const ReleaseStream& c);
   void obey(const SealStream& c);
   void obey(const ForgetSession& c);
   void obey(const Log& c);
