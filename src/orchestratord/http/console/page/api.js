@@ -37,9 +37,12 @@ export function whenTokenIsMissing(listener) {
   onMissingToken = listener;
 }
 
+// The service's own error of an answer: under /v1 it lies in that of the other API.
+export const ownError = ({ error }) => error.llorch ?? error;
+
 async function errorOf(response) {
   const body = await response.text().then(decode).catch(() => null);
-  if (body?.error?.message) return new ApiError(response.status, body.error);
+  if (body?.error?.message) return new ApiError(response.status, ownError(body));
   // Without an envelope a 5xx is a proxy's, behind which orchestratord may be starting.
   return new ApiError(response.status, { code: `HTTP_${response.status}`, message: "the server answered without an explanation", retriable: response.status >= 500 });
 }

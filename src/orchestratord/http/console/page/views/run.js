@@ -1,6 +1,6 @@
 // The job that the playground shows: how it is sent, followed, stopped and run again. It outlives the view, so that one may look at
 // Jobs meanwhile; over a reload its id alone is kept.
-import { followJob, getJson, postJson, postStream } from "../api.js";
+import { ApiError, followJob, getJson, ownError, postJson, postStream } from "../api.js";
 import { announce } from "../dom.js";
 import { refresh } from "../store.js";
 
@@ -111,7 +111,7 @@ async function streamChat(job, body, turns) {
       if (event === "comment") {
         job.note = data;
       } else if (data.error) {
-        throw { ...data.error, code: data.error.code ?? data.error.type, correlationId: data.error.correlation_id };
+        throw new ApiError(0, ownError(data));
       } else {
         job.id ??= data.id?.replace(/^chatcmpl-/, "");
         Object.assign(job, { status: "running", note: "" });
