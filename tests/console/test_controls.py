@@ -198,6 +198,17 @@ def test_a_chat_goes_on_below_its_answers(page, chat_stack):
     page.wait_text(".output", "Nothing has been asked yet")
 
 
+def offer_a_tool(page):
+    """The example, to be called. Random weights write a text without end where one is allowed."""
+    page.click_text("button", "Example")
+    page.wait("document.querySelector('.tools .field-error').hidden")
+    tools = json.loads(page.eval(f"document.querySelector('{label_of(page, 'Tools')}').value"))
+    tools[0]["function"]["parameters"]["properties"]["place"] = {"enum": ["Oslo", "Rome"]}
+    page.type(label_of(page, "Tools"), json.dumps(tools))
+    choose(page, "Calls", "required")
+    set_sampling(page, "Max tokens", "")
+
+
 def test_a_tool_is_called_and_its_result_goes_back(page, chat_stack):
     start_chat(page, chat_stack)
     page.eval("document.querySelector('.tools summary').click()")
@@ -206,14 +217,7 @@ def test_a_tool_is_called_and_its_result_goes_back(page, chat_stack):
     page.type(label_of(page, "Message"), "what is the weather?")
     page.click_text("button", "Send")
     page.wait_text(".result .error-box", "INVALID_PARAMS")
-    page.click_text("button", "Example")
-    page.wait("document.querySelector('.tools .field-error').hidden")
-    # Random weights write a text without end where one is allowed.
-    tools = json.loads(page.eval(f"document.querySelector('{label_of(page, 'Tools')}').value"))
-    tools[0]["function"]["parameters"]["properties"]["place"] = {"enum": ["Oslo", "Rome"]}
-    page.type(label_of(page, "Tools"), json.dumps(tools))
-    choose(page, "Calls", "required")
-    set_sampling(page, "Max tokens", "")
+    offer_a_tool(page)
     page.click_text("button", "Send")
     page.wait_text(".call", "weather")
     page.wait_text(".run-state", "Completed")

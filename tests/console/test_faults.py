@@ -7,7 +7,7 @@ import threading
 import pytest
 from proxy import Proxy
 from stack import HANG_S, Stack
-from test_controls import label_of, run_prompt, set_sampling
+from test_controls import chat_stack, choose, label_of, offer_a_tool, run_prompt, set_sampling, start_chat  # noqa: F401
 
 TOKEN = "c" * 40
 READER = "r" * 40
@@ -128,6 +128,77 @@ def test_a_command_that_cannot_be_given_leaves_the_job_on_screen(page, stack, pr
     assert "Running" in page.text(".run-state")
     page.type(label_of(page, "JSON Schema"), "")
     ends_whole(page, stack, job_id)
+
+
+@pytest.fixture
+def chat_proxy(chat_stack):  # noqa: F811
+    with Proxy(chat_stack.url) as running:
+        yield running
+    chat_stack.gate.open()
+
+
+def refuse_jobs(handler):
+    """As orchestratord does when its queue is full: in its own envelope, or in the OpenAI API's."""
+    if handler.command != "POST" or not handler.path.startswith(("/v2/tasks", "/v1/chat/completions")):
+        return False
+    own = {"code": "QUEUE_FULL", "message": "the queue is full", "retriable": True, "retry_after_ms": 1000}
+    theirs = {"message": own["message"], "type": "rate_limit_error", "param": None, "code": "rate_limit_exceeded", "llorch": own}
+    handler.answer(429, json.dumps({"error": own if handler.path.startswith("/v2/") else theirs}).encode(), "application/json")
+    return True
+
+
+def turns_on_screen(page):
+    return page.eval("[...document.querySelectorAll('.output .turn-role')].map((e) => e.textContent)")
+
+
+def message_typed(page):
+    return page.eval(f"document.querySelector('{label_of(page, 'Message')}').value")
+
+
+@pytest.mark.parametrize("tools", (False, True))
+def test_a_message_that_has_no_answer_can_be_sent_again(page, chat_stack, chat_proxy, tools):  # noqa: F811
+    start_chat(page, chat_proxy)
+    if tools:
+        page.eval("document.querySelector('.tools summary').click()")
+        page.click_text("button", "Example")
+        choose(page, "Calls", "none")
+    page.type(label_of(page, "Message"), "hello")
+    chat_proxy.in_the_way = refuse_jobs
+    page.click_text("button", "Send")
+    page.wait_text(".result .error-box", "QUEUE_FULL")
+    assert (turns_on_screen(page), message_typed(page)) == ([], "hello")
+    chat_proxy.in_the_way = None
+    chat_stack.gate.hold()
+    page.click_text("button", "Send")
+    page.wait(f"document.querySelectorAll('.turn-user').length === 1 && document.querySelector('{label_of(page, 'Message')}').value === ''")
+    page.type(label_of(page, "Message"), "and more")
+    page.click_text("button", "Stop")
+    page.wait_text(".run-state", "Stopped")
+    assert (turns_on_screen(page), message_typed(page)) == ([], "hello\nand more")
+    chat_stack.gate.open()
+    page.click_text("button", "Send")
+    page.wait_text(".run-state", "Completed")
+    assert (turns_on_screen(page), message_typed(page)) == (["user", "assistant"], "")
+
+
+def test_results_of_tools_that_have_no_answer_can_be_sent_again(page, chat_stack, chat_proxy):  # noqa: F811
+    start_chat(page, chat_proxy)
+    page.eval("document.querySelector('.tools summary').click()")
+    offer_a_tool(page)
+    page.type(label_of(page, "Message"), "what is the weather?")
+    page.click_text("button", "Send")
+    page.wait_text(".run-state", "Completed")
+    page.type(label_of(page, "Result of weather"), '{"sky": "clear"}')
+    choose(page, "Calls", "none")
+    set_sampling(page, "Max tokens", "12")
+    chat_proxy.in_the_way = refuse_jobs
+    page.click_text("button", "Send results")
+    page.wait_text(".result .error-box", "QUEUE_FULL")
+    assert turns_on_screen(page) == ["user", "assistant"]
+    chat_proxy.in_the_way = None
+    page.click_text("button", "Send results")
+    page.wait("document.querySelectorAll('.turn').length === 4 && document.querySelector('.run-state').innerText.includes('Completed')")
+    assert '{"sky": "clear"}' in page.text(".turn-tool")
 
 
 def use_token(page, token):

@@ -41,8 +41,8 @@ export class ImagePicker {
     }, h("img", { src: url, alt: "" }))));
   }
 
-  clear() {
-    this.urls = [];
+  set(urls) {
+    this.urls = urls;
     this.draw();
   }
 

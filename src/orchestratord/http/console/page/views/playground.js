@@ -23,32 +23,42 @@ function submission(turns = draft.turns) {
 
 const nextTurn = () => ({ role: "user", content: draft.images.contentWith(draft.message) });
 
-async function submit() {
-  const isTurn = draft.mode === "chat";
-  const turn = nextTurn();
+// Asks for the answer to `added`, the newest turns. If nothing is said they leave the conversation, and `giveBack()` has what was typed.
+function converse(added, giveBack = () => {}) {
+  const { turns } = draft;
+  const request = submission([...turns, ...added]);
+  turns.push(...added);
+  start(request, {
+    answer: (turn) => turns.push(turn),
+    takeBack() {
+      turns.splice(turns.indexOf(added[0]), added.length);
+      giveBack();
+    },
+  });
+}
+
+function attempt(send) {
+  if (isLive(currentRun())) return;
   try {
-    if (isTurn) draft.turns.push(turn);
-    const accepted = await start(submission(), isTurn ? draft.turns : undefined);
-    if (!accepted && isTurn) draft.turns.splice(draft.turns.indexOf(turn), 1);
-    if (accepted && isTurn) {
-      draft.message = "";
-      draft.images.clear();
-    }
-    show();
+    send();
   } catch (error) {
-    if (isTurn) draft.turns.splice(draft.turns.indexOf(turn), 1);
     refuse(error);
   }
 }
 
-function answerCalls(results) {
-  for (const { call, content } of results) draft.turns.push({ role: "tool", tool_call_id: call.id, content });
-  try {
-    start(submission(), draft.turns);
-  } catch (error) {
-    refuse(error);
-  }
-}
+const submit = () => attempt(() => {
+  if (draft.mode === "prompt") return start(submission());
+  const { message, images } = draft;
+  const { urls } = images;
+  converse([nextTurn()], () => {
+    draft.message = [message, draft.message].filter(Boolean).join("\n"); // the latter was typed meanwhile
+    images.set([...urls, ...images.urls]);
+  });
+  draft.message = "";
+  return images.set([]);
+});
+
+const answerCalls = (results) => attempt(() => converse(results.map(({ call, content }) => ({ role: "tool", tool_call_id: call.id, content }))));
 
 // A job that runs stays on screen, whatever stands in the forms.
 function asCurl() {

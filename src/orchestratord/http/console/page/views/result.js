@@ -119,9 +119,12 @@ export function resultPanel({ draft, answer }) {
   function rebuild(job, turns) {
     if (job?.serial !== shownSerial) live = liveText();
     shownSerial = job?.serial;
-    const answersLast = job?.isTurn && !isLive(job) && turns.at(-1)?.role === "assistant" && !job.pieces.length;
-    const showsText = job && !answersLast && job.status !== "refused";
-    const before = job?.isTurn && job.pieces.length && !isLive(job) && turns.at(-1)?.role === "assistant" ? turns.slice(0, -1) : turns;
+    // How likely each token was, and thoughts, are in no turn: then the job is shown in its turn's place.
+    const isAnswer = job?.isAnswer && turns.length > 0;
+    const showsMore = job?.pieces.length > 0 || Boolean(job?.thoughts);
+    const isSilent = job?.isTurn && !isLive(job) && !job.text;
+    const showsText = job && (showsMore || !(isAnswer || isSilent)) && job.status !== "refused";
+    const before = isAnswer && showsMore ? turns.slice(0, -1) : turns;
     output.replaceChildren(...(!job && turns.length === 0 ? [placeholder] : [
       ...before.map(turnNode),
       ...(showsText ? [h("div", { class: job.isTurn ? "turn turn-assistant" : "turn-plain" }, job.isTurn && h("span", { class: "turn-role" }, "assistant"), live.node)] : []),

@@ -28,10 +28,14 @@ function note(job, text) {
   changed();
 }
 
-function finish(job, turns) {
+// `talk`, if any, has answer(turn), which adds the job's turn to the conversation, and takeBack(): it was never asked.
+function finish(job, talk) {
   if (current !== job) return;
   sessionStorage.removeItem(RUNNING_KEY);
-  if (turns && (job.text || job.calls.length)) turns.push({ role: "assistant", content: job.text, ...(job.calls.length && { tool_calls: job.calls }) });
+  const calls = job.status === "completed" ? job.calls : []; // others may have been cut
+  job.isAnswer = Boolean(talk) && (job.status === "completed" || job.text !== "");
+  if (job.isAnswer) talk.answer({ role: "assistant", content: job.text, ...(calls.length && { tool_calls: calls }) });
+  else talk?.takeBack();
   announce(job.status === "completed" ? `The job has ended with ${job.end?.tokens_out ?? job.tokens} tokens` : `The job is ${job.status}`);
   refresh("jobs");
   changed();
@@ -53,7 +57,7 @@ function addToken(job, { t, logprobs }) {
 
 // --- /v2: resumed over any number of connections ---
 
-async function follow(job, turns) {
+async function follow(job, talk) {
   try {
     for await (const { event, data } of followJob(job.id, { signal: job.abort.signal, onLost: () => note(job, "Connection lost; it goes on where it stopped.") })) {
       if (current !== job) return;
@@ -67,7 +71,7 @@ async function follow(job, turns) {
     if (job.abort.signal.aborted) return;
     fail(job, error);
   }
-  finish(job, turns);
+  finish(job, talk);
 }
 
 // While a job waits, the API says for what and how long.
@@ -82,10 +86,10 @@ async function explainWait(job) {
   }
 }
 
-function begin(id, more, turns) {
+function begin(id, more, talk) {
   current = newRun("queued", { id, ...more });
   sessionStorage.setItem(RUNNING_KEY, id);
-  follow(current, turns);
+  follow(current, talk);
   explainWait(current);
   changed();
 }
@@ -104,7 +108,7 @@ function addDelta(job, delta) {
   }
 }
 
-async function streamChat(job, body, turns) {
+async function streamChat(job, body, talk) {
   try {
     for await (const { event, data } of postStream("/v1/chat/completions", { ...body, stream: true }, { signal: job.abort.signal })) {
       if (current !== job) return;
@@ -126,34 +130,32 @@ async function streamChat(job, body, turns) {
   } catch (error) {
     fail(job, error);
   }
-  finish(job, turns);
+  finish(job, talk);
 }
 
 // --- what the view does ---
 
-// Sends `request`, a body of /v2/tasks. `turns`, if any, is the conversation that the answer is added to. Returns whether it was
-// accepted; what refused it is shown in the run's place.
-export async function start(request, turns) {
+// Sends `request`, a body of /v2/tasks, of which `talk` is told the outcome. What refuses it is shown in the run's place.
+export async function start(request, talk) {
   current?.abort.abort();
-  current = newRun("submitting", { request, isTurn: Boolean(turns) });
+  current = newRun("submitting", { request, isTurn: Boolean(talk) });
   const job = current;
   changed();
   if (request.tools) {
     const body = asOpenAi(request);
     Object.assign(job, { status: "queued", again: async (seed) => (await postJson("/v1/chat/completions", { ...body, seed })).llorch.receipt });
     changed();
-    streamChat(job, body, turns).then(() => refresh("jobs"));
-    return true;
+    await streamChat(job, body, talk);
+    return;
   }
   try {
     const accepted = await postJson("/v2/tasks", request);
     const again = async (seed) => (await postJson("/v2/tasks?wait=true", { ...request, seed, on_disconnect: "cancel" })).receipt;
-    begin(accepted.job_id, { request, isTurn: Boolean(turns), wait: accepted, again }, turns);
+    begin(accepted.job_id, { request, isTurn: Boolean(talk), wait: accepted, again }, talk);
     refresh("jobs");
-    return true;
   } catch (error) {
-    refuse(error);
-    return false;
+    Object.assign(job, { status: "refused", error });
+    finish(job, talk);
   }
 }
 

@@ -71,9 +71,13 @@ export function openCalls(turns) {
   return turns[last].tool_calls.filter((call) => !answered.has(call.id));
 }
 
+const typed = new WeakMap(); // call -> its result as far as it was typed: the form may be made anew
+
 // A form with a field per open call; `answer([{call, content}])` gets all of them at once.
 export function resultForm(calls, answer) {
-  const fields = calls.map((call) => ({ call, input: h("textarea", { rows: "2", class: "code", spellcheck: "false", required: true }) }));
+  const fields = calls.map((call) => ({ call, input: h("textarea", {
+    rows: "2", class: "code", spellcheck: "false", required: true, value: typed.get(call), oninput: (event) => typed.set(call, event.target.value),
+  }) }));
   return h("form", { class: "results", onsubmit: (event) => {
     event.preventDefault();
     answer(fields.map(({ call, input }) => ({ call, content: input.value })));
