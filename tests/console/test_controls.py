@@ -1,6 +1,7 @@
 """Every control of the console, in a real browser against real daemons."""
 
 import json
+import os
 import subprocess
 
 import pytest
@@ -458,6 +459,26 @@ def test_a_token_is_asked_for_used_and_forgotten(page, guarded_stack):
     page.wait("document.getElementById('login').open")
     page.click_text("button", "Not now")
     page.wait_text("#health", "needs a token")
+
+
+def test_a_command_has_its_token_from_the_environment(page, guarded_stack, tmp_path):
+    """Of llorch's own variables, whichever of the two is there."""
+    page.open(guarded_stack.url)
+    page.wait("document.getElementById('login').open")
+    page.type("#login-token", TOKEN)
+    page.click_text("button", "Use token")
+    page.wait("!document.querySelector('.composer button.main').disabled")
+    set_sampling(page, "Max tokens", "3")
+    page.click_text("button", "As curl")
+    page.wait("document.querySelector('dialog[open] pre') !== null")
+    command = page.text("dialog[open] pre")
+    assert TOKEN not in command
+    file = tmp_path / "token"
+    file.write_text(f"{TOKEN}\n")
+    for variable in ({"LLORCH_API_TOKEN": TOKEN}, {"LLORCH_API_TOKEN_FILE": str(file)}):
+        ran = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, timeout=60, check=True,
+                             env={"PATH": os.environ["PATH"], **variable})
+        assert "output_sha256" in ran.stdout, ran
 
 
 def test_a_foreign_page_may_not_frame_or_call_it(page, stack):

@@ -10,7 +10,7 @@ export function curlOf(request) {
   const body = JSON.stringify(rest, null, 2);
   const withSeed = seed === undefined ? body : body.replace(/\n}$/, `,\n  "seed": ${seed}\n}`);
   const path = request.tools ? "/v1/chat/completions" : "/v2/tasks?stream=true";
-  const access = token.get() ? ' \\\n  -H "Authorization: Bearer $LLORCH_TOKEN"' : "";
+  const access = token.get() ? ' \\\n  -H "Authorization: Bearer ${LLORCH_API_TOKEN:-$(cat "$LLORCH_API_TOKEN_FILE")}"' : "";
   return `curl -N ${quoted(location.origin + path)}${access} \\\n  -H 'Content-Type: application/json' -d ${quoted(withSeed)}`;
 }
 
