@@ -275,6 +275,21 @@ def test_jobs_say_why_they_wait_and_are_cancelled(page, stack):
     page.wait("document.querySelector('.detail').hidden")
 
 
+def test_ids_are_short_where_nobody_chose_them(page, stack):
+    jobs = {stack.submit(max_tokens=2, task_id=task)["job_id"]: task for task in ("research-agent-1", "research-agent-2")}
+    worker = stack.wait_terminal(list(jobs)[-1])["worker_id"]
+    page.open(f"{stack.url}/#/jobs")
+    for job_id, task in jobs.items():
+        page.wait(f"[...document.querySelectorAll('.list .job-id')].some((e) => e.innerText === '{task}' && e.title === '{task}')", task)
+        page.go(f"jobs/{job_id}")
+        page.wait_text(".detail h2", task)
+    own = stack.submit(max_tokens=2)["job_id"]
+    page.go(f"jobs/{own}")
+    page.wait(f"document.querySelector('.detail h2').innerText === '{own[:8]}'")
+    short = page.eval(f"import('/console/format.js').then((format) => format.shortId('{worker}'))")
+    assert short == worker[:15] and len(worker) == 43
+
+
 def test_the_last_minute_of_all_workers_is_drawn(page, stack):
     stack.gate.hold()
     job = stack.submit(max_tokens=20)["job_id"]

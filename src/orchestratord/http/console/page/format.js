@@ -46,7 +46,8 @@ export const clock = (time) => new Date(time).toLocaleTimeString([], { hour12: f
 
 export const moment = (time) => new Date(time).toLocaleString([], { hour12: false });
 
-export const shortId = (id) => (id.length > 13 ? id.slice(0, 8) : id);
+// A job's UUID, or the one in a worker's id, by its first digits; an id that somebody chose stays whole.
+export const shortId = (id) => id.replace(/^((?:worker-)?[0-9a-f]{8})(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/, "$1");
 
 // "file:/srv/models/tale.gguf" -> "tale.gguf"
 export const fileName = (ref) => ref.slice(ref.lastIndexOf("/") + 1);

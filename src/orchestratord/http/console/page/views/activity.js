@@ -9,7 +9,8 @@ const ROW_PX = 22;
 const AXIS_PX = 18;
 const FRAME_MS = 50;
 const TICK_PX_MIN = 60; // between two times on the axis
-const LABEL_PX = 9 * 6; // of a job's id, in a bar
+const CHAR_PX = 7; // of a job's id, in a bar
+const LABEL_CHARS_MIN = 8;
 
 // What the theme's colours are now: a canvas does not read variables.
 function paletteOf(probe) {
@@ -51,9 +52,11 @@ function drawBar(context, { job, row, begin }, { x, palette, now }) {
     context.fillRect(x(at), top, Math.max(1.5, x(at + phase.ms) - x(at) - 0.5), height);
     at += phase.ms;
   }
-  if (x(at) - Math.max(0, x(begin)) < LABEL_PX) return;
+  const room = Math.floor((x(at) - Math.max(0, x(begin)) - 5) / CHAR_PX);
+  if (room < LABEL_CHARS_MIN) return;
+  const id = shortId(job.task_id);
   context.fillStyle = palette.surface;
-  context.fillText(shortId(job.task_id), Math.max(0, x(begin)) + 5, top + height / 2 + 1);
+  context.fillText(id.length > room ? `${id.slice(0, room - 1)}…` : id, Math.max(0, x(begin)) + 5, top + height / 2 + 1);
 }
 
 // Returns {node, update(jobs), remove()}. `open(job)`: a bar was chosen.

@@ -1,6 +1,6 @@
 // All jobs with their reasons, and one in detail.
 import { getJson, postJson } from "../api.js";
-import { empty, errorBox, h, setShown, setText } from "../dom.js";
+import { empty, errorBox, h, setAttribute, setShown, setText } from "../dom.js";
 import { ago, count, duration, fileName, moment, shortId } from "../format.js";
 import { latest, refresh, watch } from "../store.js";
 import { VirtualList } from "../virtual_list.js";
@@ -46,6 +46,7 @@ function makeRow() {
       node.dataset.state = job.status;
       setText(parts.status, job.status === "queued" && job.queue_position !== undefined ? `queued ${job.queue_position + 1}` : job.status);
       setText(parts.id, shortId(job.task_id));
+      setAttribute(parts.id, "title", job.task_id);
       setText(parts.model, job.model.startsWith("file:") ? fileName(job.model) : job.model);
       setText(parts.why, standing(job));
       setText(parts.tokens, `${count(job.tokens_in)} → ${count(job.tokens_out)}`);
