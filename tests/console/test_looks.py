@@ -59,6 +59,17 @@ def test_every_view(browser, busy_stack, size, theme):
     page.close()
 
 
+def test_a_long_name_breaks_on_a_phone(browser, busy_stack):
+    page = browser.page(*SIZES["phone"][:2], mobile=True)
+    job = busy_stack.submit(max_tokens=1, task_id="t" * 256)["job_id"]
+    page.open(f"{busy_stack.url}/#/jobs/{job}")
+    page.wait_text(".detail h2", "ttt")
+    assert page.eval("(() => { const e = document.querySelector('.detail'); return e.scrollWidth <= e.clientWidth; })()")
+    busy_stack.request("POST", f"/v2/tasks/{job}/cancel", {})
+    assert page.complaints == []
+    page.close()
+
+
 @pytest.mark.parametrize("theme", ("light", "dark"))
 def test_a_result_and_a_refusal(browser, theme):
     page = browser.page(theme=theme)
