@@ -130,6 +130,33 @@ def test_a_command_that_cannot_be_given_leaves_the_job_on_screen(page, stack, pr
     ends_whole(page, stack, job_id)
 
 
+def test_a_job_older_than_the_list_is_shown_as_it_is_now(page, stack, proxy):
+    """The list has two jobs and says so; a link leads to one that it has no more."""
+
+    def in_the_way(handler):
+        if handler.path.startswith("/v2/tasks?"):
+            handler.path = "/v2/tasks?limit=2"
+        return False
+
+    proxy.in_the_way = in_the_way
+    stack.gate.hold()
+    jobs = [stack.submit(max_tokens=20)["job_id"] for _ in range(4)]
+    stack.wait_running(jobs[0])
+    page.open(f"{proxy.url}/#/jobs/{jobs[1]}")
+    page.wait("['queued', 'running'].includes(document.querySelector('.detail').dataset.state)")
+    page.click_text("button", "Cancel job")
+    page.wait("document.querySelector('.detail').dataset.state === 'cancelled'")
+    page.go(f"jobs/{jobs[0]}")
+    page.wait("document.querySelector('.detail').dataset.state === 'running'")
+    stack.gate.open()
+    page.wait("document.querySelector('.detail').dataset.state === 'completed'")
+    assert "The newest 2 jobs" in page.text(".toolbar")
+    proxy.in_the_way = None
+    page.wait("!document.querySelector('.toolbar').innerText.includes('newest')")
+    for job_id in jobs:
+        stack.wait_terminal(job_id)
+
+
 @pytest.fixture
 def chat_proxy(chat_stack):  # noqa: F811
     with Proxy(chat_stack.url) as running:

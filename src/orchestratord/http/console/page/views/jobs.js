@@ -110,6 +110,7 @@ function detailPanel(close) {
     },
     showError(error) {
       setShown(node, true);
+      known = undefined;
       setText(title, "No such job");
       setText(state, "");
       body.replaceChildren(errorBox(error));
@@ -131,9 +132,11 @@ function filterBar(changed) {
     chosen.words = search.value;
     changed();
   } });
+  const bound = h("span", { class: "muted" });
   return {
-    node: h("div", { class: "toolbar" }, h("div", { class: "chips", role: "group", "aria-label": "Jobs shown" }, buttons), search),
-    update(jobs) {
+    node: h("div", { class: "toolbar" }, h("div", { class: "chips", role: "group", "aria-label": "Jobs shown" }, buttons), bound, search),
+    update(jobs, areAll) {
+      setText(bound, areAll ? "" : `The newest ${count(jobs.length)} jobs`);
       for (const button of buttons) {
         const name = button.dataset.filter;
         button.setAttribute("aria-pressed", String(name === chosen.filter));
@@ -146,6 +149,8 @@ function filterBar(changed) {
 export function mount(root, firstId) {
   let selected = firstId;
   let all = [];
+  let areAll = true;
+  let heard = {}; // {id, job}: the selected job as it was last told
   const open = (id) => {
     const target = id ? `#/jobs/${encodeURIComponent(id)}` : "#/jobs";
     if (location.hash !== target) location.replace(target);
@@ -164,40 +169,51 @@ export function mount(root, firstId) {
   root.append(h("h1", {}, "Jobs"), lately.node, filters.node, problem, h("div", { class: "jobs" }, h("div", { class: "panel list-panel" }, heads, list.node, nothing), detail.node));
 
   function draw() {
-    filters.update(all);
+    filters.update(all, areAll);
     const words = chosen.words.trim().toLowerCase();
     const shown = all.filter(FILTERS[chosen.filter]).filter((job) => !words || `${job.job_id} ${job.task_id} ${job.model}`.toLowerCase().includes(words));
     list.setItems(shown);
     setShown(list.node, shown.length > 0);
     setShown(heads, shown.length > 0);
     const why = all.length === 0 ? empty("No jobs yet", "Type a prompt in the ", h("a", { href: "#/playground" }, "playground"), ", or send one to /v2/tasks.")
-      : empty("No job matches", "Of ", count(all.length), " jobs none is shown by this filter.");
+      : empty("No job matches", areAll ? "Of " : "Of the newest ", count(all.length), " jobs none is shown by this filter.");
     nothing.replaceChildren(...(shown.length === 0 && latest("jobs") ? [why] : []));
-    const job = all.find((each) => each.job_id === selected);
+    const job = all.find((each) => each.job_id === selected) ?? (heard.id === selected ? heard.job : undefined);
+    if (job) heard = { id: selected, job };
     if (job || !selected) detail.update(job);
   }
 
-  // Jobs older than the list are asked for one by one.
-  async function select(id) {
+  // A job older than the list is asked for by itself.
+  async function ask() {
+    const id = selected;
+    if (!id || !latest("jobs") || all.some((job) => job.job_id === id)) return;
+    try {
+      const job = await getJson(`/v2/tasks/${encodeURIComponent(id)}`);
+      if (selected !== id) return;
+      heard = { id, job };
+      draw();
+    } catch (error) {
+      if (selected !== id || (heard.id === id && error.retriable)) return;
+      heard = {};
+      detail.showError(error);
+    }
+  }
+  function select(id) {
     selected = id;
     list.setSelected(id);
     draw();
-    if (!id || all.some((job) => job.job_id === id) || !latest("jobs")) return;
-    try {
-      const job = await getJson(`/v2/tasks/${encodeURIComponent(id)}`);
-      if (selected === id) detail.update(job);
-    } catch (error) {
-      if (selected === id) detail.showError(error);
-    }
+    ask();
   }
   let selectedOnce = false;
   const unwatch = watch("jobs", ({ value, error }) => {
     problem.replaceChildren(...(error ? [errorBox(error, () => refresh("jobs"))] : []));
     if (!value) return;
     all = value.tasks;
+    areAll = !value.next_before;
     lately.update(all);
     draw();
     if (!selectedOnce) select(selected);
+    else if (!error && heard.id === selected && LIVE.has(heard.job?.status)) ask();
     selectedOnce = true;
   });
   const onHash = () => {
