@@ -130,6 +130,34 @@ def test_a_command_that_cannot_be_given_leaves_the_job_on_screen(page, stack, pr
     ends_whole(page, stack, job_id)
 
 
+def test_sending_ends(page, stack, proxy):
+    """By Stop, and by itself: a service that does not say in 75 s whether it has the job is not reachable."""
+    page.call("Page.addScriptToEvaluateOnNewDocument", source=CLOCK)
+    asked, ended = threading.Semaphore(0), threading.Event()
+
+    def in_the_way(handler):
+        if handler.command != "POST":
+            return False
+        asked.release()
+        return ended.wait(HANG_S)
+
+    page.open(proxy.url)
+    page.wait("document.querySelector('select')?.options.length === 2")
+    proxy.in_the_way = in_the_way
+    run_prompt(page)
+    assert asked.acquire(timeout=HANG_S)
+    page.click_text("button", "Stop")
+    page.wait_text(".run-state", "Stopped")
+    page.click_text("button", "Run")
+    assert asked.acquire(timeout=HANG_S)
+    page.eval("pass_time(75000)")
+    page.wait_text(".result .error-box", "UNREACHABLE")
+    ended.set()
+    proxy.in_the_way = None
+    page.click_text("button", "Run")
+    page.wait_text(".run-state", "Completed")
+
+
 def test_a_job_older_than_the_list_is_shown_as_it_is_now(page, stack, proxy):
     """The list has two jobs and says so; a link leads to one that it has no more."""
 

@@ -76,7 +76,10 @@ export async function getText(path, { limitMs = READ_MS } = {}) {
   const response = await send("GET", path, { signal: AbortSignal.timeout(limitMs) });
   return reach(() => response.text());
 }
-export const postJson = async (path, body, options) => decode(await (await send("POST", path, { ...options, body: body ?? {} })).text());
+export async function postJson(path, body, options) {
+  const response = await send("POST", path, { ...options, body: body ?? {} });
+  return decode(await reach(() => response.text()));
+}
 export const deleteJson = async (path, options) => decode(await (await send("DELETE", path, options)).text());
 
 // Events of a text/event-stream: {event, id, data}. A comment is an event "comment" with its text; "[DONE]" ends the stream.

@@ -159,7 +159,7 @@ export function mount(root) {
     if (message.value !== draft.message) message.value = draft.message;
     runButton.disabled = isLive(run) || !draft.model;
     setText(runButton, isChat ? "Send" : "Run");
-    setShown(stopButton, isLive(run) && run.status !== "submitting");
+    setShown(stopButton, isLive(run));
     setShown(clear, Boolean(run || draft.turns.length) && !isLive(run));
     models.update();
     result.update();

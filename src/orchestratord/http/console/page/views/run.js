@@ -6,6 +6,7 @@ import { refresh } from "../store.js";
 
 const RUNNING_KEY = "llorch-running-job";
 const LOOK_MS = 700;
+const SUBMIT_MS = 75_000; // for the service's word that it has the job
 
 // The job on screen: {serial, id, status, text, tokens, pieces, calls, thoughts, end, receipt, error, ...}
 let current;
@@ -42,7 +43,8 @@ function finish(job, talk) {
 }
 
 function fail(job, error) {
-  if (job.abort.signal.aborted) Object.assign(job, { status: "cancelled" });
+  job.note = "";
+  if (job.abort.signal.aborted) job.status = "cancelled";
   else Object.assign(job, { status: error.code === "CANCELLED" ? "cancelled" : "failed", error });
 }
 
@@ -149,12 +151,13 @@ export async function start(request, talk) {
     return;
   }
   try {
-    const accepted = await postJson("/v2/tasks", request);
+    const accepted = await postJson("/v2/tasks", request, { signal: AbortSignal.any([job.abort.signal, AbortSignal.timeout(SUBMIT_MS)]) });
     const again = async (seed) => (await postJson("/v2/tasks?wait=true", { ...request, seed, on_disconnect: "cancel" })).receipt;
     begin(accepted.job_id, { request, isTurn: Boolean(talk), wait: accepted, again }, talk);
     refresh("jobs");
   } catch (error) {
-    Object.assign(job, { status: "refused", error });
+    const isStopped = job.abort.signal.aborted;
+    Object.assign(job, isStopped ? { status: "cancelled", note: "If the service had it already, it is under Jobs." } : { status: "refused", error });
     finish(job, talk);
   }
 }
