@@ -1,5 +1,6 @@
 """What the console does when orchestratord, or a proxy before it, fails or answers late, and what it forgets with a token."""
 
+import hashlib
 import json
 import signal
 import threading
@@ -260,6 +261,32 @@ def use_token(page, token):
     page.wait("document.getElementById('login').open")
     page.type("#login-token", token)
     page.click_text("button", "Use token")
+
+
+def test_a_job_goes_on_with_another_token(page, guarded_stack):
+    def in_the_way(handler):
+        if "Authorization" in handler.headers:
+            handler.headers.replace_header("Authorization", f"Bearer {'x' * 40}")
+        return False
+
+    with Proxy(guarded_stack.url) as proxy:
+        page.open(proxy.url)
+        use_token(page, TOKEN)
+        page.wait_text("#health", "healthy")
+        job_id = begin_held(page, proxy.url, guarded_stack)
+        before = page.text(".turn-plain")
+        proxy.in_the_way = in_the_way
+        proxy.cut()
+        page.wait_text("#login", "That token is not known here")
+        page.wait_text(".run-state", "once a token is given")
+        assert page.text(".turn-plain") == before
+        assert page.eval("sessionStorage.getItem('llorch-running-job')") == job_id
+        proxy.in_the_way = None
+        use_token(page, TOKEN)
+        guarded_stack.gate.open()
+        page.wait_text(".run-state", "Completed")
+        sha256 = guarded_stack.job(job_id)["receipt"]["output_sha256"]
+        assert hashlib.sha256(page.text(".turn-plain").encode()).hexdigest() == sha256
 
 
 def test_a_late_refusal_of_a_token_leaves_a_newer_one(page, guarded_stack):

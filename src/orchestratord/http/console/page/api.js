@@ -116,11 +116,15 @@ export async function* postStream(path, body, { signal } = {}) {
 }
 
 const sleep = (ms, signal) => new Promise((resolve, reject) => {
-  const timer = setTimeout(resolve, ms);
-  signal?.addEventListener("abort", () => {
+  const abort = () => {
     clearTimeout(timer);
     reject(signal.reason);
-  }, { once: true });
+  };
+  const timer = setTimeout(() => {
+    signal.removeEventListener("abort", abort);
+    resolve();
+  }, ms);
+  signal.addEventListener("abort", abort, { once: true });
 });
 
 // A signal that aborts with `outer`, and when SILENCE_MS have passed since `heard()` was called.
@@ -143,12 +147,13 @@ function silenceLimit(outer) {
 }
 
 // Follows a job to its end, over any number of connections: each goes on after the last event that came, and the id of that
-// event proves to the server what this page holds.
+// event proves to the server what this page holds. `onLost(wantsToken)`: it goes on by itself, or once there is another token.
 export async function* followJob(jobId, { signal, onLost = () => {} }) {
   let lastId;
   let wait = 250;
   for (;;) {
     const limit = silenceLimit(signal);
+    let wantsToken = false;
     try {
       const headers = { Accept: "text/event-stream", ...(lastId && { "Last-Event-ID": lastId }) };
       const response = await send("GET", `/v2/tasks/${encodeURIComponent(jobId)}/events`, { headers, signal: limit.signal });
@@ -162,12 +167,13 @@ export async function* followJob(jobId, { signal, onLost = () => {} }) {
       }
     } catch (error) {
       if (signal.aborted) throw error;
-      if (error instanceof ApiError && error.status !== 0 && !error.retriable) throw error;
+      wantsToken = error.status === 401;
+      if (error instanceof ApiError && error.status !== 0 && !error.retriable && !wantsToken) throw error;
     } finally {
       limit.end();
     }
-    onLost();
-    await sleep(wait, signal);
+    onLost(wantsToken);
+    do await sleep(wait, signal); while (wantsToken && !token.get());
     wait = Math.min(wait * 2, 4000);
   }
 }

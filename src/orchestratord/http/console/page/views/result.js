@@ -9,7 +9,7 @@ const WORDS = { submitting: "Sending …", queued: "Queued", running: "Running",
 
 function waitText(job) {
   const wait = job.wait;
-  if (!wait) return job.note || "Waiting.";
+  if (!wait) return "Waiting.";
   const place = wait.queue_position === undefined ? "" : wait.queue_position === 0 ? "Next in line. " : `${wait.queue_position} before it. `;
   const start = wait.predicted_start_ms ? ` Starts in about ${duration(wait.predicted_start_ms)}.` : "";
   return `${place}${wait.reason?.human ?? ""}${start}`;
@@ -148,7 +148,7 @@ export function resultPanel({ draft, answer }) {
     const atEnd = output.scrollHeight - output.scrollTop - output.clientHeight < 40;
     if (job && live.update(job) && atEnd) output.scrollTop = output.scrollHeight;
     state.dataset.state = job?.status ?? "";
-    setText(state, job ? [WORDS[job.status], job.status === "queued" ? waitText(job) : job.note].filter(Boolean).join(" · ") : "");
+    setText(state, job ? [WORDS[job.status], job.note || (job.status === "queued" ? waitText(job) : "")].filter(Boolean).join(" · ") : "");
     const loading = job?.status === "queued" ? job.wait?.reason?.load_percent : undefined;
     setShown(progress, loading !== undefined);
     if (loading !== undefined) progress.value = loading;

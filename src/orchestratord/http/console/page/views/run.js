@@ -60,8 +60,9 @@ function addToken(job, { t, logprobs }) {
 // --- /v2: resumed over any number of connections ---
 
 async function follow(job, talk) {
+  const onLost = (wantsToken) => note(job, wantsToken ? "It goes on once a token is given." : "Connection lost; it goes on where it stopped.");
   try {
-    for await (const { event, data } of followJob(job.id, { signal: job.abort.signal, onLost: () => note(job, "Connection lost; it goes on where it stopped.") })) {
+    for await (const { event, data } of followJob(job.id, { signal: job.abort.signal, onLost })) {
       if (current !== job) return;
       if (event === "started") Object.assign(job, { status: "running", startedAt: performance.now(), seed: data.seed, waitMs: data.queue_wait_ms, note: "" });
       else if (event === "token") addToken(job, data);
@@ -81,7 +82,7 @@ async function explainWait(job) {
   while (current === job && job.status === "queued") {
     const seen = await getJson(`/v2/tasks/${job.id}`).catch(() => undefined);
     if (seen && current === job && job.status === "queued") {
-      job.wait = seen;
+      Object.assign(job, { wait: seen, note: "" });
       changed();
     }
     await new Promise((resolve) => setTimeout(resolve, LOOK_MS));
