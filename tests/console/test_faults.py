@@ -6,8 +6,9 @@ import signal
 import threading
 
 import pytest
+from model_server import ModelServer
 from proxy import Proxy
-from stack import HANG_S, Stack
+from stack import HANG_S, MODEL, Stack
 from test_controls import chat_stack, choose, label_of, offer_a_tool, run_prompt, set_sampling, start_chat  # noqa: F401
 
 TOKEN = "c" * 40
@@ -255,6 +256,32 @@ def test_results_of_tools_that_have_no_answer_can_be_sent_again(page, chat_stack
     page.click_text("button", "Send results")
     page.wait("document.querySelectorAll('.turn').length === 4 && document.querySelector('.run-state').innerText.includes('Completed')")
     assert '{"sky": "clear"}' in page.text(".turn-tool")
+
+
+def test_a_pull_is_followed_over_answers_that_fail(page, tmp_path):
+    with ModelServer() as server, Stack({"models.cache_dir": str(tmp_path), "models.pull.allowed_hosts": "127.0.0.1"}) as own, Proxy(own.url) as proxy:
+        item = server.add("/tale.gguf", MODEL.read_bytes())
+        item.hold_after = 1 << 20
+        asked = threading.Semaphore(0)
+
+        def in_the_way(handler):
+            if handler.path != "/v2/catalog/models/my-tale":
+                return False
+            handler.answer(502, b"<html>Bad Gateway</html>", "text/html")
+            asked.release()
+            return True
+
+        page.open(f"{proxy.url}/#/models")
+        page.type(label_of(page, "Pull a model"), f"{server.url}/tale.gguf")
+        page.type(label_of(page, "Name it"), "my-tale")
+        page.click_text("button", "Pull", ".pull")
+        page.wait_text(".pull .outcome", "fetching")
+        proxy.in_the_way = in_the_way
+        assert asked.acquire(timeout=HANG_S) and asked.acquire(timeout=15), "it asks again"
+        assert "fetching" in page.text(".pull .outcome")
+        proxy.in_the_way = None
+        item.go_on.set()
+        page.wait_text(".pull .outcome", "my-tale is here.")
 
 
 def use_token(page, token):

@@ -18,6 +18,7 @@ export function fitOn(facts, device, workers) {
 }
 
 const FOLLOW_MS = 500;
+const LOST_MS = 60_000; // without an answer that says how a pull is
 const pathOf = (name, what = "") => `/v2/catalog/models/${encodeURIComponent(name)}${what}`;
 
 // "fetching 40 %, 12 MiB of 30 MiB, 3 MiB/s, 6 s left"
@@ -40,13 +41,20 @@ function pullForm() {
   const outcome = h("div", { role: "status", class: "outcome" });
   let isGone = false;
   async function follow(name) {
+    let heardAt = Date.now();
     while (!isGone) {
-      const { pull } = await getJson(pathOf(name));
-      refresh("models");
-      if (!pull) return `${name} is here.`;
-      if (pull.state === "failed") throw { code: pull.error_code, message: pull.error_message };
-      if (pull.state === "cancelled") return `${name} was not pulled.`;
-      setText(outcome, `${name}: ${progressOf(pull)}`);
+      const model = await getJson(pathOf(name)).catch((error) => {
+        if (!error.retriable || Date.now() - heardAt > LOST_MS) throw error;
+      });
+      if (model) {
+        const { pull } = model;
+        heardAt = Date.now();
+        refresh("models");
+        if (!pull) return `${name} is here.`;
+        if (pull.state === "failed") throw { code: pull.error_code, message: pull.error_message };
+        if (pull.state === "cancelled") return `${name} was not pulled.`;
+        setText(outcome, `${name}: ${progressOf(pull)}`);
+      }
       await new Promise((resolve) => setTimeout(resolve, FOLLOW_MS));
     }
     return "";
