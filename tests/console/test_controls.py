@@ -360,6 +360,16 @@ def test_a_pool_is_drained_reloaded_and_purged(page, stack):
     page.click_text("button", "Purge", "dialog[open]")
     page.wait_text(".pool", "No worker")
     assert stack.workers() == []
+    for is_forced, when in ((False, "when idle"), (True, "at once")):
+        job = stack.submit(max_tokens=2)["job_id"]
+        stack.wait_terminal(job)
+        page.wait_text(".workers", "ready")
+        page.click_text("button", "Purge …")
+        if is_forced:
+            page.click_text("label", "At once: running jobs go back to the queue", "dialog[open]")
+        page.click_text("button", "Purge", "dialog[open]")
+        page.wait_text(".pool .outcome", f"to be stopped {when}: 1 worker")
+        page.wait_text(".pool", "No worker")
 
 
 def test_models_say_where_they_fit(page, stack):

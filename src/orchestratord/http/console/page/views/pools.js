@@ -179,7 +179,7 @@ function levers(poolOf) {
       button.disabled = true;
       try {
         const reply = await action();
-        if (reply) outcome.replaceChildren(`${reply.status}${reply.workers?.length ? `; to be stopped when idle: ${plural(reply.workers.length, "worker")}` : ""}`);
+        if (reply) outcome.replaceChildren(`${reply.status}${reply.workers?.length ? `; to be stopped ${reply.when ?? "when idle"}: ${plural(reply.workers.length, "worker")}` : ""}`);
       } catch (error) {
         outcome.replaceChildren(errorBox(error));
       }
@@ -196,7 +196,7 @@ function levers(poolOf) {
   });
   const purge = act("Purge …", "quiet", async () => {
     const order = await askPurge(poolOf());
-    return order && postJson(path("purge"), order);
+    return order && { ...(await postJson(path("purge"), order)), ...(order.force && { when: "at once" }) };
   });
   return {
     node: h("div", { class: "levers" }, drain, undrain, reload, purge),
