@@ -55,8 +55,12 @@ def ollama(path, **fields):
     return "POST", path, {"model": "chat:latest", **fields}
 
 
+def billing(cch):
+    return {"type": "text", "text": f"x-anthropic-billing-header: cc_version=2.1.37.0d9; cc_entrypoint=cli; cch={cch};"}
+
+
 CLAUDE_CODE = {
-    "system": [{"type": "text", "text": "s", "cache_control": {"type": "ephemeral"}}],
+    "system": [billing("fa690"), {"type": "text", "text": "s", "cache_control": {"type": "ephemeral"}}],
     "tools": [{"name": "read_file", "description": "Reads.", "input_schema": {"$schema": "http://json-schema.org/draft-07/schema#", **SCHEMA},
                "cache_control": {"type": "ephemeral"}, "eager_input_streaming": True}],
     "messages": [
@@ -227,6 +231,18 @@ def test_a_call_as_an_agent_reads_it(stack):
     partial = "".join(event["delta"].get("partial_json", "") for event in events if event["type"] == "content_block_delta")
     assert json.loads(partial).keys() == {"path"}
     assert [event["delta"]["stop_reason"] for event in events if event["type"] == "message_delta"] == ["tool_use"]
+
+
+# A line of the system prompt changes with each request; a prompt that begins otherwise is read anew from there.
+def test_a_turn_begins_as_the_one_before_it(stack):
+    def prompt_of(**fields):
+        answer = stack.request(*messages(**{**CLAUDE_CODE, **fields}))
+        assert answer.status == 200, answer.body
+        return answer.json["llorch"]["receipt"]["prompt_sha256"]
+
+    prompts = [prompt_of(system=[billing(cch), *CLAUDE_CODE["system"][1:]]) for cch in ("fa690", "0bb17")]
+    assert prompts == [prompt_of(system="s")] * 2
+    assert prompt_of(system=billing("0bb17")["text"] + "\ns") == prompts[0]
 
 
 # What Codex reads of a call to a server of tools, and sends back with the result.

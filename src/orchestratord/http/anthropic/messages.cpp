@@ -138,15 +138,41 @@ base::Result<json::value> part_of(const json::value& value, const std::string& p
                  path + (is_user ? ".type must be text, image, document or search_result" : ".type must be text"));
 }
 
+constexpr std::string_view kBillingHeader = "x-anthropic-billing-header:";
+
+// What a system prompt says behind the fields (`name=value;`) that Claude Code writes before it for its maker's server. One of them
+// changes with each request, so no prompt would begin as the one before it did, and workers would read all of it again.
+std::string_view without_billing_header(std::string_view text) {
+  if (!text.starts_with(kBillingHeader)) return text;
+  text.remove_prefix(kBillingHeader.size());
+  const auto skip_spaces = [&] { text.remove_prefix(std::min(text.find_first_not_of(' '), text.size())); };
+  for (skip_spaces(); !text.empty() && text.front() != '\n'; skip_spaces()) {
+    const std::size_t end = std::min(text.find_first_of(";\n"), text.size());
+    const std::size_t name_end = text.find_first_not_of("abcdefghijklmnopqrstuvwxyz_");
+    if (name_end == 0 || name_end >= end || text[name_end] != '=') break;
+    text.remove_prefix(end < text.size() && text[end] == ';' ? end + 1 : end);
+  }
+  if (text.starts_with('\n')) text.remove_prefix(1);
+  return text;
+}
+
 // Of the system prompt or of a call's result: a text, or blocks.
 base::Result<json::value> settled_content(const json::value& content, const std::string& path, bool is_user) {
-  if (content.is_string()) return content;
+  if (content.is_string() && is_user) return content;
+  if (content.is_string()) return json::value(json::string(without_billing_header(content.get_string())));
   const json::array* blocks = content.if_array();
   if (blocks == nullptr) return refused(path, "type", path + " must be a text or a list of blocks");
   json::array parts;
   bool all_text = true;
   for (std::size_t b = 0; b < blocks->size(); ++b) {
-    parts.push_back(TRY(part_of((*blocks)[b], fmt::format("{}[{}]", path, b), is_user)));
+    json::value part = TRY(part_of((*blocks)[b], fmt::format("{}[{}]", path, b), is_user));
+    if (!is_user) {
+      json::string& text = part.at("text").get_string();
+      json::string said(without_billing_header(text));
+      if (said.empty() && !text.empty()) continue;
+      text = std::move(said);
+    }
+    parts.push_back(std::move(part));
     all_text = all_text && text_at(parts.back().get_object(), "type") == "text";
   }
   return content_of(std::move(parts), all_text);

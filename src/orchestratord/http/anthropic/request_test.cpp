@@ -125,6 +125,33 @@ TEST(AnthropicRequest, BlocksBecomeOneText) {
             R"([{"role":"system","content":"be\nterse"},{"role":"user","content":"q"}])");
 }
 
+// Claude Code writes it as the first block, or in front of the prompt; cch changes with each request.
+TEST(AnthropicRequest, TheBillingHeaderOfASystemPromptIsLeftOut) {
+  const std::string header = "x-anthropic-billing-header: cc_version=2.1.37.0d9; cc_entrypoint=cli; cch=fa690;";
+  const auto system_of = [](const std::string& system) {
+    return messages_of(R"([{"role":"user","content":"q"}])", R"("system":)" + system);
+  };
+  const auto block = [](const std::string& text) { return R"({"type":"text","text":")" + text + "\"}"; };
+  const std::string plain = system_of(R"("You are; x=1; terse")");
+  EXPECT_EQ(plain, R"([{"role":"system","content":"You are; x=1; terse"},{"role":"user","content":"q"}])");
+  for (const char* between : {"", " ", "\\n", " cc_workload=cron;\\n", "cch=2\\n"}) {
+    const std::string text = header + between + "You are; x=1; terse";
+    EXPECT_EQ(system_of('"' + text + '"'), plain) << between;
+    EXPECT_EQ(system_of("[" + block(text) + "]"), plain) << between;
+  }
+  EXPECT_EQ(system_of("[" + block(header) + "," + block("You are; x=1; terse") + "]"), plain);
+  EXPECT_EQ(system_of("[" + block(header) + "]"), R"([{"role":"user","content":"q"}])");
+  EXPECT_EQ(system_of('"' + header + '"'), R"([{"role":"user","content":"q"}])");
+  const std::string told = R"([{"role":"user","content":")" + header + "\"}]";
+  EXPECT_EQ(messages_of(told), told) << "what a user says is the user's";
+  EXPECT_EQ(system_of("[" + block("a " + header) + "]"), system_of("\"a " + header + '"'));
+  const auto refused =
+      decode_messages(R"({"model":"m","max_tokens":9,"messages":[{"role":"user","content":"q"}],"system":[)" +
+                      block(header) + R"(,{"type":"image"}]})");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(detail(refused.error(), "field"), "system[1].type");
+}
+
 TEST(AnthropicRequest, MessagesOfOneRoleAreOneTurn) {
   EXPECT_EQ(
       messages_of(R"([{"role":"user","content":"a"},{"role":"user","content":"b"},{"role":"assistant","content":"c"},
