@@ -10,6 +10,8 @@
 #include "base/find_text.h"
 #include "base/parse_json.h"
 #include "base/utf8.h"
+#include "text/jinja/refusal.h"
+#include "text/roles.h"
 
 namespace llorch::text {
 namespace {
@@ -73,6 +75,22 @@ base::Result<json::object> variables_of(const ChatInput& input) {
       input.documents ? TRY(parsed("documents", *input.documents, json::kind::array)) : json::value();
   variables["add_generation_prompt"] = input.add_generation_prompt;
   return variables;
+}
+
+// The messages as they are or, where the template itself refuses them, in roles that it takes (ADR 0087). All renders together have the
+// steps of one. Errors: of the first.
+base::Result<jinja::RenderedText> render_in_roles(const jinja::ChatTemplate& chat_template, jinja::RenderInput input) {
+  auto as_sent = chat_template.render(input);
+  auto steps = as_sent ? std::nullopt : jinja::steps_to_refusal(as_sent.error());
+  for (const RoleRule rule : kRoleRules) {
+    if (!steps) break;
+    if (!follow(rule, input.variables["messages"].get_array())) continue;
+    input.limits.steps_max -= std::min(*steps, input.limits.steps_max);
+    auto adapted = chat_template.render(input);
+    if (adapted) return adapted;
+    steps = jinja::steps_to_refusal(adapted.error());
+  }
+  return as_sent;
 }
 
 // The template with the texts in place of each {query} and {document}.
@@ -154,7 +172,7 @@ base::Result<ChatPrompt> Chat::prompt(const Tokenizer& tokenizer, const ChatInpu
   render.bos_token = bos_token_;
   render.eos_token = eos_token_;
   render.now = input.now;
-  auto rendered = (*chosen)->render(render);
+  auto rendered = render_in_roles(**chosen, std::move(render));
   if (!rendered) return base::fail(refused("messages", "chat_template", std::move(rendered.error().message)));
   return ChatPrompt{.tokens = TRY(tokenizer.encode(rendered->runs, false)), .text = rendered->text()};
 }

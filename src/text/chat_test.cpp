@@ -93,6 +93,110 @@ TEST(Chat, ATemplateForPairsMultipliesNoTextBeyondWhatATemplateMaySay) {
             "the model's template for reranking makes more than 16777216 bytes of this pair; send less text");
 }
 
+// What templates of popular models ask of roles, with their words. All mark a turn by its role.
+constexpr const char* kTurn = "<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>{% endfor %}";
+const std::string kOneSystem =  // as Qwen3.5's
+    std::string(
+        "{% for m in messages %}{% if m.role == 'system' and not loop.first %}"
+        "{{ raise_exception('System message must be at the beginning.') }}{% endif %}") +
+    kTurn;
+const std::string kNoSystem =  // as Gemma's
+    std::string(
+        "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
+        "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}"
+        "{{ raise_exception('Conversation roles must alternate') }}{% endif %}") +
+    kTurn;
+const std::string kAlternating =  // as Mistral's
+    std::string(
+        "{% set ns = namespace(at=0) %}{% set start = 1 if messages[0].role == 'system' else 0 %}"
+        "{% for m in messages[start:] %}{% if m.role == 'user' or m.role == 'assistant' and not m.tool_calls %}"
+        "{% if (m.role == 'user') != (ns.at % 2 == 0) %}{{ raise_exception('roles must alternate') }}{% endif %}"
+        "{% set ns.at = ns.at + 1 %}{% elif m.role not in ['assistant', 'tool'] %}"
+        "{{ raise_exception('Only user and assistant roles are supported') }}{% endif %}{% endfor %}"
+        "{% for m in messages %}") +
+    kTurn;
+
+// As coding agents send them: two system messages first, and more of them between the turns.
+constexpr const char* kAgentTurns =
+    R"([{"role":"system","content":"I"},{"role":"system","content":"D"},{"role":"user","content":"a"},
+        {"role":"assistant","content":"b"},{"role":"system","content":"late<|im_end|>"},{"role":"user","content":"c"}])";
+
+class RolesOfTemplates : public testing::Test {
+ protected:
+  base::Result<ChatPrompt> prompt(const std::string& chat_template, const std::string& messages) {
+    data.chat_template = chat_template;
+    return Chat(data).prompt(tokenizer, {.messages = messages});
+  }
+  // With / for what begins a turn and . for what ends it.
+  std::string turns(const std::string& chat_template, const std::string& messages) {
+    const auto told = prompt(chat_template, messages);
+    if (!told) return told.error().message;
+    std::string out;
+    for (const TokenId id : told->tokens) {
+      out += id == kStart ? '/' : id == kEnd ? '.' : id == kBos ? '^' : static_cast<char>(index(id));
+    }
+    return out;
+  }
+
+  TokenizerData data = chat_data();
+  Tokenizer tokenizer = Tokenizer::create(data).value();
+};
+
+TEST_F(RolesOfTemplates, OnlyRolesThatATemplateRefusesAreOthers) {
+  EXPECT_EQ(turns("{% for m in messages %}" + std::string(kTurn), kAgentTurns),
+            "/system\nI./system\nD./user\na./assistant\nb./system\nlate<|im_end|>./user\nc.");
+  EXPECT_EQ(turns(kOneSystem, kAgentTurns), "/system\nI\n\nD./user\na./assistant\nb./user\nlate<|im_end|>\n\nc.");
+  EXPECT_EQ(turns(kNoSystem, kAgentTurns), "/user\nI\n\nD\n\na./assistant\nb./user\nlate<|im_end|>\n\nc.");
+  EXPECT_EQ(turns(kAlternating, kAgentTurns), turns(kOneSystem, kAgentTurns));
+}
+
+TEST_F(RolesOfTemplates, WhatIsSaidBehindAResultIsNoTurnWhereNoneMayCome) {
+  const std::string messages =
+      R"([{"role":"system","content":"s"},{"role":"user","content":"a"},{"role":"assistant","content":"","tool_calls":[{}]},
+          {"role":"tool","content":"r"},{"role":"user","content":"b"},{"role":"system","content":"c"}])";
+  EXPECT_EQ(turns(kOneSystem, messages), "/system\ns./user\na./assistant\n./tool\nr./user\nb\n\nc.");
+  EXPECT_EQ(turns(kAlternating, messages), "/system\ns./user\na./assistant\n./tool\nr\n\nb\n\nc.");
+}
+
+TEST_F(RolesOfTemplates, AConversationThatGoesOnBeginsAsItDid) {
+  const std::string begun = R"([{"role":"system","content":"s"},{"role":"user","content":"a"})";
+  const std::string late =
+      begun + R"(,{"role":"assistant","content":"b"},{"role":"system","content":"l"},{"role":"user","content":"c"})";
+  const std::string later =
+      late + R"(,{"role":"assistant","content":"d"},{"role":"system","content":"m"},{"role":"user","content":"e"})";
+  for (const std::string& chat_template : {kOneSystem, kNoSystem, kAlternating}) {
+    EXPECT_TRUE(turns(chat_template, late + "]").starts_with(turns(chat_template, begun + "]")));
+    EXPECT_TRUE(turns(chat_template, later + "]").starts_with(turns(chat_template, late + "]")));
+  }
+}
+
+TEST_F(RolesOfTemplates, TheFirstRefusalIsToldWhereNoRolesHelp) {
+  const std::string refusals = "{{ raise_exception('no ' ~ messages|length ~ ' messages') }}";
+  EXPECT_EQ(turns(refusals, kAgentTurns),
+            "chat template, line 1: the model's template refuses this request: no ... messages");
+  EXPECT_EQ(
+      turns("{% if messages|length == 6 %}{{ raise_exception('six') }}{% endif %}{{ messages.nosuch() }}", kAgentTurns),
+      "chat template, line 1: the model's template refuses this request: six");
+}
+
+// Only the template's own refusal is one of roles.
+TEST_F(RolesOfTemplates, OtherErrorsOfATemplateStand) {
+  const std::string fails = "{% if messages|length == 6 %}{{ messages.nosuch() }}{% endif %}";
+  const std::string message = turns(fails, kAgentTurns);
+  EXPECT_TRUE(message.starts_with("chat template, line 1: ")) << message;
+  EXPECT_EQ(turns(fails, R"([{"role":"user","content":"a"}])"), "");
+}
+
+TEST_F(RolesOfTemplates, AllAttemptsTogetherHaveTheStepsOfOne) {
+  const std::string costly =
+      "{% for i in range(1500000) %}{% set x = i %}{% endfor %}"
+      "{% if messages|length > 1 %}{{ raise_exception('two') }}{% endif %}";
+  const auto one = prompt(costly, R"([{"role":"user","content":"a"}])");
+  EXPECT_TRUE(one) << one.error().message;
+  EXPECT_EQ(turns(costly, R"([{"role":"user","content":"a"},{"role":"user","content":"b"}])"),
+            "chat template, line 1: the model's template refuses this request: two");
+}
+
 TEST(Chat, RefusalsSayWhatToDo) {
   TokenizerData data = chat_data();
   const auto tokenizer = Tokenizer::create(data).value();

@@ -73,6 +73,9 @@ CLAUDE_CODE = {
     ],
     "thinking": {"type": "enabled", "budget_tokens": 31_999},
 }
+# Its hooks speak in such messages.
+CLAUDE_CODE_LATE = [CLAUDE_CODE["messages"][0], {"role": "system", "content": [{"type": "text", "text": "early"}]}, *CLAUDE_CODE["messages"][1:],
+                    {"role": "system", "content": [{"type": "text", "text": "late"}]}]
 CODEX = {
     "instructions": "s",
     "input": [
@@ -82,6 +85,7 @@ CODEX = {
         {"type": "function_call", "name": "shell", "arguments": "{}", "call_id": "call_1"},
         {"type": "function_call_output", "call_id": "call_1", "output": "ok"},
         {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "done"}]},
+        {"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "d2"}]},
         {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "more"}]},
     ],
     "tools": [{"type": "function", "name": "shell", "description": "Runs.", "strict": False, "parameters": SCHEMA},
@@ -154,6 +158,7 @@ REQUESTS = {
                                   stop_sequences=["</x>"]),
     "Claude Code, newer": messages(**{**CLAUDE_CODE, "thinking": {"type": "adaptive"}}, stream=True, output_config={"effort": "medium"},
                                    context_management={"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}),
+    "Claude Code, a system message between the turns": messages(**{**CLAUDE_CODE, "messages": CLAUDE_CODE_LATE}, stream=True),
     "Claude Code, count": messages("/v1/messages/count_tokens", **CLAUDE_CODE),
     "Claude Code, is it there": ("HEAD", "/", None),
     # Other clients of the Anthropic API.
@@ -243,6 +248,48 @@ def test_a_turn_begins_as_the_one_before_it(stack):
     prompts = [prompt_of(system=[billing(cch), *CLAUDE_CODE["system"][1:]]) for cch in ("fa690", "0bb17")]
     assert prompts == [prompt_of(system="s")] * 2
     assert prompt_of(system=billing("0bb17")["text"] + "\ns") == prompts[0]
+
+
+# Templates in the words of Qwen3.5, Gemma and Mistral: one system message, none, and turns by turns.
+REFUSALS = {
+    "one": "{% if m.role == 'system' and not loop.first %}{{ raise_exception('System message must be at the beginning.') }}{% endif %}",
+    "none": "{% if m.role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}",
+    "turns": "{% if m.role in ('system', 'user') and not loop.first and (m.role == 'system' or loop.previtem.role not in ('system', 'assistant')) %}"
+             "{{ raise_exception('roles must alternate') }}{% endif %}",
+}
+
+
+@pytest.fixture(scope="module", name="strict_stack")
+def running_strict_stack(tmp_path_factory):
+    models = tmp_path_factory.mktemp("strict")
+    for name, refusal in REFUSALS.items():
+        write_chat_model(models / name, HERMES_TEMPLATE.replace("{% for m in messages %}", "{% for m in messages %}" + refusal), HERMES_MARKERS)
+    settings = {f"models.aliases.{name}": f"file:{models / name}" for name in REFUSALS}
+    with Stack(settings | {"models.allowed_roots": str(models), "orchestratord.limits.workers_per_gpu": "4"}) as stack:
+        for name in REFUSALS:
+            wait_for("the model to be known", lambda name=name: "facts" in stack.request("GET", f"/v2/catalog/models/{name}?facts=true").json)
+        yield stack
+
+
+# Codex's instructions and developer messages, Claude Code's system messages: told in roles that the template takes (ADR 0087).
+@pytest.mark.parametrize("name", REFUSALS)
+def test_agents_are_answered_by_models_of_strict_templates(strict_stack, name):
+    for method, path, body in (responses(**CODEX), messages(**CLAUDE_CODE, stream=True), messages(**{**CLAUDE_CODE, "messages": CLAUDE_CODE_LATE})):
+        answer = strict_stack.request(method, path, {**body, "model": name})
+        assert answer.status == 200, answer.body
+        text = answer.body.decode()
+        assert '"error":{' not in text and "event: error" not in text and "response.failed" not in text, text
+
+
+def test_later_system_messages_are_the_users_where_a_template_takes_one(strict_stack):
+    def prompt_of(*turns):
+        sent = {"model": "one", "messages": [{"role": role, "content": text} for role, text in turns], "max_tokens": 4}
+        answer = strict_stack.request("POST", "/v1/chat/completions", sent)
+        assert answer.status == 200, answer.body
+        return answer.json["llorch"]["receipt"]["prompt_sha256"]
+
+    agents = prompt_of(("system", "s"), ("developer", "d"), ("user", "a"), ("assistant", "b"), ("developer", "l"), ("user", "c"))
+    assert agents == prompt_of(("system", "s\n\nd"), ("user", "a"), ("assistant", "b"), ("user", "l\n\nc"))
 
 
 # What Codex reads of a call to a server of tools, and sends back with the result.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/utf8.h"
+#include "text/jinja/refusal.h"
 #include "text/jinja/run/runtime.h"
 #include "text/jinja/syntax/parser.h"
 
@@ -29,6 +30,13 @@ base::Result<RenderedText> ChatTemplate::render(const RenderInput& input) const 
   Heap heap(budget);
   Runtime run(heap, input);
   return run.render(*program_);
+}
+
+std::optional<std::uint64_t> steps_to_refusal(const base::Error& error) {
+  for (const auto& [key, value] : error.details) {
+    if (key == kStepsToRefusal) return static_cast<std::uint64_t>(std::get<std::int64_t>(value));
+  }
+  return std::nullopt;
 }
 
 }  // namespace llorch::text::jinja

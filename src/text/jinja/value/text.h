@@ -25,6 +25,7 @@ class Budget {
   void release(std::size_t bytes) { memory_bytes_ -= bytes; }
   bool output(std::size_t bytes);
   bool ok() const { return failed_.empty(); }
+  std::uint64_t steps() const { return steps_; }
   base::Error failure() const;
   const RenderLimits& limits() const { return limits_; }
 
