@@ -314,6 +314,49 @@ TEST(OpenAiResponse, SearchesOfTheWebAreLeftOut) {
   EXPECT_FALSE(decode_response(R"({"model":"m","input":"a","tools":[{"type":"web_search"}]})")->submission.tools);
 }
 
+TEST(OpenAiResponse, ToolsThatNoModelHereCouldCallAreLeftOut) {
+  const std::string left_out =
+      R"({"type":"custom","name":"apply_patch","description":"d","format":{"type":"grammar","syntax":"lark","definition":"start: /a/"}},
+         {"type":"tool_search","execution":"client"},{"type":"local_shell"},{"type":"image_generation"},{"type":"web_search_preview"})";
+  const std::string body = R"({"model":"m","input":"a","tools":[)" + left_out;
+  const auto request = decode_response(body + R"(,{"type":"function","name":"f"}]})");
+  ASSERT_TRUE(request) << request.error().message;
+  const auto plain = decode_response(R"({"model":"m","input":"a","tools":[{"type":"function","name":"f"}]})");
+  EXPECT_EQ(wire::encode(request->submission), wire::encode(plain->submission));
+  EXPECT_EQ(request->answer.asked, plain->answer.asked);
+  const auto refusal = [&](const std::string& choice) {
+    const auto refused = decode_response(body + R"(],"tool_choice":)" + choice + "}");
+    return refused ? "accepted" : detail(refused.error(), "field") + " " + detail(refused.error(), "reason");
+  };
+  EXPECT_EQ(refusal(R"({"type":"custom","name":"apply_patch"})"), "tool_choice.type unsupported");
+  EXPECT_EQ(refusal(R"({"type":"function","name":"apply_patch"})"), "tool_choice combination");
+  EXPECT_EQ(refusal(R"("required")"), "tool_choice combination");
+  EXPECT_FALSE(decode_response(R"({"model":"m","input":"a","tools":[{"type":"file_search"}]})"));
+}
+
+TEST(OpenAiResponse, CallsOfCustomToolsAreCallsWithOneText) {
+  EXPECT_EQ(
+      response_messages(R"([{"role":"user","content":"a"},
+                                  {"type":"custom_tool_call","call_id":"1","name":"apply_patch","input":"*** \"x\"\n"},
+                                  {"type":"custom_tool_call_output","call_id":"1","output":"done"}])"),
+      R"([{"role":"user","content":"a"},{"role":"assistant","content":"","tool_calls":[)"
+      R"({"id":"1","type":"function","function":{"name":"apply_patch","arguments":"{\"input\":\"*** \\\"x\\\"\\n\"}"}}]},)"
+      R"({"role":"tool","tool_call_id":"1","content":"done"}])");
+}
+
+TEST(OpenAiResponse, WhatOpenAisOwnToolsDidIsLeftOut) {
+  for (const char* type : {"web_search_call", "local_shell_call", "local_shell_call_output", "tool_search_call",
+                           "tool_search_output", "image_generation_call", "reasoning"}) {
+    EXPECT_EQ(response_messages(R"([{"role":"user","content":"a"},{"type":")" + std::string(type) +
+                                R"(","id":"i","status":"completed"},{"role":"user","content":"b"}])"),
+              R"([{"role":"user","content":"a"},{"role":"user","content":"b"}])")
+        << type;
+  }
+  const auto refused = decode_response(R"({"model":"m","input":[{"type":"compaction","encrypted_content":"x"}]})");
+  ASSERT_FALSE(refused) << "nobody here can read what it stands for";
+  EXPECT_EQ(detail(refused.error(), "field"), "input[0].type");
+}
+
 TEST(OpenAiResponse, WhatOneClientNotesForItselfChangesNothing) {
   const auto plain = decode_response(R"({"model":"m","input":"a","stream":true})");
   const auto request = decode_response(

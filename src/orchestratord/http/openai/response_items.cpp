@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <boost/json.hpp>
 #include <string_view>
 
@@ -16,6 +17,13 @@ namespace {
 namespace json = boost::json;
 using chat::refused;
 using chat::text_at;
+
+// What OpenAI's server runs, or a client by a notation that functions do not have.
+constexpr std::array<std::string_view, 4> kToolsLeftOut = {"custom", "image_generation", "local_shell", "tool_search"};
+// What was done with such tools by a model that had them, but for custom ones.
+constexpr std::array<std::string_view, 7> kItemsLeftOut = {
+    "image_generation_call", "local_shell_call",   "local_shell_call_output", "reasoning",
+    "tool_search_call",      "tool_search_output", "web_search_call"};
 
 constexpr std::size_t kNameBytesMax = chat::FunctionRules().name_bytes_max;
 
@@ -64,6 +72,12 @@ base::Result<json::value> chat_content(const json::object& item, std::string_vie
   return parts;
 }
 
+// A custom tool takes one text.
+std::string arguments_of(const json::object& item) {
+  if (text_at(item, "type") == "function_call") return std::string(text_at(item, "arguments"));
+  return json::serialize(json::object{{"input", json::string(text_at(item, "input"))}});
+}
+
 // Calls stand in the message of the assistant who made them.
 base::Result<> add_call(const json::object& item, const std::string& path, const MemberNames& members,
                         json::array& messages) {
@@ -80,7 +94,7 @@ base::Result<> add_call(const json::object& item, const std::string& path, const
   message["tool_calls"].get_array().push_back(
       {{"id", json::string(text_at(item, "call_id"))},
        {"type", "function"},
-       {"function", {{"name", name}, {"arguments", json::string(text_at(item, "arguments"))}}}});
+       {"function", {{"name", name}, {"arguments", json::string(arguments_of(item))}}}});
   return {};
 }
 
@@ -92,18 +106,20 @@ base::Result<> add_item(const json::value& value, const std::string& path, const
   if (type == "message" || (type.empty() && item->contains("role"))) {
     messages.push_back(
         {{"role", json::string(text_at(*item, "role"))}, {"content", TRY(chat_content(*item, "content", path))}});
-  } else if (type == "function_call") {
+  } else if (type == "function_call" || type == "custom_tool_call") {
     TRY(add_call(*item, path, members, messages));
-  } else if (type == "function_call_output") {
+  } else if (type == "function_call_output" || type == "custom_tool_call_output") {
     messages.push_back({{"role", "tool"},
                         {"tool_call_id", json::string(text_at(*item, "call_id"))},
                         {"content", TRY(chat_content(*item, "output", path))}});
   } else if (type == "item_reference") {
     return refused(path + ".type", "unsupported",
                    path + " names an item of a kept response, which a line of a batch does not; send the item itself");
-  } else if (type != "reasoning") {
+  } else if (std::ranges::find(kItemsLeftOut, type) == kItemsLeftOut.end()) {
     return refused(path + ".type", "unsupported",
-                   path + ".type must be message, function_call, function_call_output or reasoning");
+                   path +
+                       ".type must be message, function_call, function_call_output, custom_tool_call, "
+                       "custom_tool_call_output or reasoning");
   }
   return {};
 }
@@ -159,9 +175,11 @@ base::Result<wire::JsonArray> chat_messages(const wire::TextOrList& input,
   return wire::JsonArray{json::serialize(messages)};
 }
 
-// Coding agents offer it whatever the model; that the model is not told of it is an answer that they know.
+// Coding agents offer these whatever the model; that the model is not told of them is an answer that they know.
 bool is_left_out(const json::value& tool) {
-  return tool.is_object() && text_at(tool.get_object(), "type").starts_with("web_search");
+  if (!tool.is_object()) return false;
+  const std::string_view type = text_at(tool.get_object(), "type");
+  return type.starts_with("web_search") || std::ranges::find(kToolsLeftOut, type) != kToolsLeftOut.end();
 }
 
 std::string ResponseTools::chosen(std::string_view name) const {

@@ -22,13 +22,13 @@ struct MemberName {
 using MemberNames = std::map<std::string, MemberName, std::less<>>;
 
 // A text is a user's message; `instructions` are a system message before all. Calls and their results become `tool_calls` and
-// messages of role tool; reasoning is left out. `members`: of the request's tools. Errors: INVALID_PARAMS with details {field, reason}; `field` is what the
-// request calls the input.
+// messages of role tool, those of custom tools with the argument `input`; reasoning and what OpenAI's own tools did are left out.
+// `members`: of the request's tools. Errors: INVALID_PARAMS with details {field, reason}; `field` is what the request calls the input.
 base::Result<wire::JsonArray> chat_messages(const wire::TextOrList& input,
                                             const std::optional<std::string>& instructions, const MemberNames& members,
                                             std::string_view field = "input");
 
-// Whether the model is not told of this tool: a search of the web.
+// Whether the model is not told of this tool, whose calls nobody here could carry out or write.
 bool is_left_out(const boost::json::value& tool);
 
 struct ResponseTools {
