@@ -417,8 +417,9 @@ int run_cli(int argc, const char* const* argv) {
   app.add_subcommand("down", "Stop what `up` started")->callback([&] { code = down(global); });
   std::string stopped_model;
   CLI::App* stop = app.add_subcommand("stop", "Free the memory of a model; without one, stop what `up` started");
-  stop->add_option("MODEL", stopped_model, "Its workers finish their jobs, then end");
-  stop->callback([&] { code = stopped_model.empty() ? down(global) : stop_model(global, stopped_model); });
+  CLI::Option* of_model = stop->add_option("MODEL", stopped_model, "Its workers finish their jobs, then end");
+  // An empty MODEL is a variable of a shell that has no value, and no wish to stop everything.
+  stop->callback([&, of_model] { code = of_model->empty() ? down(global) : stop_model(global, stopped_model); });
   std::string backup_file;
   CLI::App* backup = app.add_subcommand("backup", "Write the jobs to a file, whether the stack serves or not");
   backup->add_option("FILE", backup_file, "A new file; it opens the prompts of waiting jobs")->required();

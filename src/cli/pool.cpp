@@ -138,6 +138,10 @@ int purge_pool(const GlobalOptions& global, const PoolOptions& options) {
 }
 
 int stop_model(const GlobalOptions& global, const std::string& model) {
+  if (model.empty()) {
+    return report({base::ErrorCode::kInvalidParams, "the model has no name; llorch ls lists those here", {}},
+                  global.json);
+  }
   const auto api = Api::connect(global);
   if (!api) return report(api.error(), global.json);
   const auto body = (*api)->call("GET", "/v2/pools");

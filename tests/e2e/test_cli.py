@@ -331,6 +331,13 @@ def test_usage_errors_exit_2(tmp_path):
     assert "no command frob" in told and "\n" not in told
 
 
+def test_an_empty_name_stops_nothing(tmp_path):
+    """`llorch stop "$MODEL"` with a variable that has no value."""
+    done = llorch("stop", "", state_dir=tmp_path)
+    assert done.returncode == 2 and b"the model has no name" in done.stderr and done.stdout == b"", (done.stdout, done.stderr)
+    assert llorch("stop", state_dir=tmp_path).stdout == b"nothing runs here\n", "without MODEL it is down"
+
+
 def test_help_is_a_word_too(tmp_path):
     for words in ((), ("run",), ("model", "quantize")):
         asked = llorch("help", *words, state_dir=tmp_path)
