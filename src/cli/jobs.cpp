@@ -2,10 +2,13 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <boost/json.hpp>
+#include <functional>
 
 #include "base/id.h"
 #include "cli/commands.h"
 #include "cli/terminal_text.h"
+#include "net/http/url.h"
 #include "wire/json.h"
 #include "wire/task.h"
 
@@ -22,9 +25,39 @@ std::string waiting_for(const JobView& job) {
   return "";
 }
 
-base::Result<std::string> fetch(const GlobalOptions& global, const std::string& method, const std::string& path) {
-  auto api = TRY(Api::connect(global));
-  return api->call(method, path);
+constexpr std::size_t kJobsMax = 10'000;  // a server may keep a million
+constexpr std::size_t kRecentJobs = 50;   // that `ps` shows whether they live or have ended
+
+// Shows the jobs to `look`, the newest first and at most 10,000 of them, until it returns true: it has seen enough. What was not looked
+// at, and why; empty: nothing.
+base::Result<std::string> look_through(Api& api, const std::function<bool(JobView& job)>& look) {
+  std::size_t seen = 0;
+  for (std::string path = "/v2/tasks?limit=1000";;) {
+    const auto body = api.call("GET", path);
+    // A tenant's throttle may have room for no more.
+    if (!body && seen > 0) {
+      return fmt::format("jobs before the newest {} were not looked at: {}", seen, body.error().message);
+    }
+    if (!body) return base::fail(body.error());
+    auto list = TRY(wire::decode<wire::JobList>(*body));
+    for (JobView& job : list.tasks) {
+      ++seen;
+      if (look(job)) return std::string();
+    }
+    if (!list.next_before || list.tasks.empty()) return std::string();
+    if (seen >= kJobsMax) return fmt::format("jobs before the newest {} were not looked at", seen);
+    path = "/v2/tasks?limit=1000&before=" + net::http::percent_encode(*list.next_before);
+  }
+}
+
+void say_left_out(const std::string& what, bool json) {
+  if (what.empty()) return;
+  if (json) {
+    fmt::print(stderr, "{}\n",
+               boost::json::serialize(boost::json::object{{"event", "jobs_left_out"}, {"human", what}}));
+  } else {
+    print_text(stderr, "llorch: {}\n", without_controls(what));
+  }
 }
 
 // A call about one job: "/v2/tasks/{id}" and `rest`.
@@ -42,31 +75,43 @@ base::Result<std::string> whole_job_id(Api& api, const std::string& job_id) {
     return base::fail(base::ErrorCode::kInvalidParams, "a job id is 1 to 256 characters of A-Z, a-z, 0-9, _ and -");
   }
   if (base::is_uuid(job_id)) return job_id;
-  const std::string body = TRY(api.call("GET", "/v2/tasks?limit=1000"));
-  const auto list = TRY(wire::decode<wire::JobList>(body));
+  bool is_whole = false;
   std::vector<std::string> found;
-  for (const JobView& job : list.tasks) {
-    if (job.job_id == job_id) return job_id;
+  const std::string left_out = TRY(look_through(api, [&](const JobView& job) {
     if (job.job_id.starts_with(job_id)) found.push_back(job.job_id);
-  }
+    is_whole = job.job_id == job_id;
+    return is_whole;
+  }));
+  if (is_whole) return job_id;
   if (found.size() > 1) {
     return base::fail(base::ErrorCode::kInvalidParams,
                       fmt::format("{} jobs have an id that begins with {}, {} and {} among them: type more of it",
                                   found.size(), job_id, found[0], found[1]));
   }
-  return found.empty() ? job_id : found.front();
+  if (!found.empty()) return found.front();
+  if (left_out.empty()) return job_id;
+  // An older one may have exactly this id.
+  auto job = api.call("GET", "/v2/tasks/" + job_id);
+  if (!job && job.error().code == base::ErrorCode::kJobNotFound) {
+    return base::fail(std::move(job).error().with("looked_at", left_out));
+  }
+  return job_id;
 }
 
 int queue(const GlobalOptions& global) {
-  const auto body = fetch(global, "GET", "/v2/tasks?limit=1000");
-  if (!body) return report(body.error(), global.json);
-  auto list = wire::decode<wire::JobList>(*body);
-  if (!list) return report(list.error(), global.json);
-  std::erase_if(list->tasks, [](const JobView& job) { return !job.queue_position; });
-  std::ranges::sort(list->tasks, {}, [](const JobView& job) { return *job.queue_position; });
-  if (global.json) return fmt::print("{}\n", wire::encode(*list)), kOk;
+  const auto api = Api::connect(global);
+  if (!api) return report(api.error(), global.json);
+  wire::JobList list;
+  const auto left_out = look_through(**api, [&](JobView& job) {
+    if (job.queue_position) list.tasks.push_back(std::move(job));
+    return false;
+  });
+  if (!left_out) return report(left_out.error(), global.json);
+  say_left_out(*left_out, global.json);
+  std::ranges::stable_sort(list.tasks, {}, [](const JobView& job) { return *job.queue_position; });
+  if (global.json) return fmt::print("{}\n", wire::encode(list)), kOk;
   std::vector<std::vector<std::string>> rows;
-  for (const JobView& job : list->tasks) {
+  for (const JobView& job : list.tasks) {
     const auto start_ms = job.predicted_start_ms;
     rows.push_back({std::to_string(*job.queue_position), job.job_id, job.model,
                     start_ms ? fmt::format("{:.1f} s", static_cast<double>(*start_ms) / 1000) : "?", waiting_for(job)});
@@ -76,13 +121,21 @@ int queue(const GlobalOptions& global) {
 }
 
 int ps(const GlobalOptions& global) {
-  const auto body = fetch(global, "GET", "/v2/tasks");
-  if (!body) return report(body.error(), global.json);
-  if (global.json) return fmt::print("{}\n", *body), kOk;
-  const auto list = wire::decode<wire::JobList>(*body);
-  if (!list) return report(list.error(), global.json);
+  const auto api = Api::connect(global);
+  if (!api) return report(api.error(), global.json);
+  wire::JobList list;
+  std::size_t seen = 0;
+  const auto left_out = look_through(**api, [&](JobView& job) {
+    // Of those that have ended the newest; what waits or runs may be older than them.
+    if (++seen == kRecentJobs + 1) list.next_before = list.tasks.back().job_id;
+    if (seen <= kRecentJobs || !wire::is_terminal(job.status)) list.tasks.push_back(std::move(job));
+    return false;
+  });
+  if (!left_out) return report(left_out.error(), global.json);
+  say_left_out(*left_out, global.json);
+  if (global.json) return fmt::print("{}\n", wire::encode(list)), kOk;
   std::vector<std::vector<std::string>> rows;
-  for (const JobView& job : list->tasks) {
+  for (const JobView& job : list.tasks) {
     rows.push_back({job.job_id, status_word(job), job.model,
                     job.queue_position ? std::to_string(*job.queue_position) : "-",
                     fmt::format("{}/{}", job.tokens_in, job.tokens_out), job.submitted_at, waiting_for(job)});
@@ -100,7 +153,9 @@ int show_job(const GlobalOptions& global, const std::string& job_id) {
       {}};
   if (!base::is_valid_identifier(job_id)) return report(none, global.json);  // no job's id
   const auto body = fetch_job(global, "GET", job_id);
-  if (!body && body.error().code == base::ErrorCode::kJobNotFound) return report(none, global.json);
+  if (!body && body.error().code == base::ErrorCode::kJobNotFound) {
+    return report({none.code, none.message, body.error().details}, global.json);
+  }
   if (!body) return report(body.error(), global.json);
   if (global.json) return fmt::print("{}\n", *body), kOk;
   const auto job = wire::decode<JobView>(*body);

@@ -8,7 +8,8 @@ END = {"tokens_in": 1, "tokens_out": 1, "decode_time_ms": 1, "first_token_ms": 1
 
 
 class SaidServer:
-    """`tokens`: the texts of every job's tokens. `answers`: bodies of other paths. `refused`: the numbers of the jobs that are not taken.
+    """`tokens`: the texts of every job's tokens. `answers`: bodies of other paths, or what makes one of the query; a text is the code of an
+    error. `refused`: the numbers of the jobs that are not taken.
     `asked`: what came, as (path, bearer, body)."""
 
     def __init__(self, tokens=(), answers=None, host="127.0.0.1", port=0):
@@ -21,12 +22,16 @@ class SaidServer:
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(self):
-                path = self.path.partition("?")[0]
+                path, _, query = self.path.partition("?")
                 said.note(self, b"")
                 if path.endswith("/events"):
                     self.answer(200, said.stream(), "text/event-stream")
                 elif path in said.answers:
-                    self.answer(200, json.dumps(said.answers[path]).encode())
+                    answer = said.answers[path]
+                    answer = answer(query) if callable(answer) else answer
+                    if isinstance(answer, str):
+                        return self.error(answer, 404)
+                    self.answer(200, json.dumps(answer).encode())
                 else:
                     self.error("NOT_FOUND", 404)
 

@@ -7,9 +7,11 @@ import shutil
 import signal
 import socket
 import subprocess
+import urllib.parse
 
 import pytest
 
+from said_server import SaidServer
 from stack import BIN, HANG_S, MODEL, REPO, Gate, clean_env, llorch, process_runs, request, wait_for
 
 UP = ["--set", "orchestratord.bind=127.0.0.1:0", "--set", "pool-managerd.bind=127.0.0.1:0"]
@@ -163,6 +165,65 @@ def test_words_that_are_no_commands(box):
                         ((), "llorch up --detach"), (("run", "--nonsense"), "`llorch run --help`")):
         wrong = llorch(*words, state_dir=box)
         assert wrong.returncode == 2 and told in wrong.stderr.decode() and wrong.stdout == b"", wrong.stderr
+
+
+def job_view(job_id, status, **fields):
+    return {"job_id": job_id, "task_id": job_id, "status": status, "model": "m", "model_ref": "m", "priority": "interactive", "submitted_at": "now",
+            "attempts": 0, "tokens_in": 0, "tokens_out": 0, "on_disconnect": "cancel", "events_url": "", **fields}
+
+
+def listing(count, pages=None):
+    """GET /v2/tasks of so many jobs. All have ended, but that the oldest waits, and the one behind it runs; `pages` of it can be had."""
+    ids = [f"job-{number:05}" for number in reversed(range(2, count))] + ["runs-for-long", "waits-for-long"]
+    jobs = [job_view(job_id, "completed") for job_id in ids[:-2]] + [job_view(ids[-2], "running"), job_view(ids[-1], "queued", queue_position=0)]
+    asked = []
+
+    def page(query):
+        asked.append(query)
+        if pages is not None and len(asked) > pages:
+            return "QUOTA_EXCEEDED"
+        wanted = {name: values[0] for name, values in urllib.parse.parse_qs(query).items()}
+        first = ids.index(wanted["before"]) + 1 if "before" in wanted else 0
+        tasks = jobs[first:first + int(wanted.get("limit", 50))]
+        more = {"next_before": tasks[-1]["job_id"]} if len(tasks) == int(wanted.get("limit", 50)) else {}
+        return {"tasks": tasks, **more}
+
+    return {"/v2/tasks": page, "/v2/tasks/waits-for-long": jobs[-1], "/v2/tasks/nobody": "JOB_NOT_FOUND"}
+
+
+def test_jobs_that_live_are_found_behind_many_that_have_ended(tmp_path):
+    with SaidServer(answers=listing(1200)) as server:
+        def said(*command):
+            done = llorch("--url", server.url, *command, state_dir=tmp_path)
+            assert done.returncode == 0 and done.stderr == b"", done.stderr
+            return done.stdout.decode()
+
+        shown = json.loads(said("--json", "ps"))
+        ids = [job["job_id"] for job in shown["tasks"]]
+        assert ids == [f"job-{number:05}" for number in range(1199, 1149, -1)] + ["runs-for-long", "waits-for-long"]
+        assert shown["next_before"] == "job-01150", "behind it no job is missed"
+        assert [line.split()[0] for line in said("ps").splitlines()] == ids
+        assert "waits-for-long" in said("queue") and "waits-for-long" in said("show", "waits")
+
+
+def test_where_jobs_were_not_looked_at_it_is_said(tmp_path):
+    def done(server, *command):
+        return llorch("--url", server.url, *command, state_dir=tmp_path)
+
+    told = "jobs before the newest 10000 were not looked at"
+    with SaidServer(answers=listing(10_100)) as server:
+        for command in ("ps", "queue"):
+            said = done(server, command)
+            assert said.returncode == 0 and said.stderr.decode() == f"llorch: {told}\n" and b"for-long" not in said.stdout
+            said = done(server, "--json", command)
+            assert said.returncode == 0 and "tasks" in json.loads(said.stdout) and json.loads(said.stderr) == {"event": "jobs_left_out", "human": told}
+        nobody = done(server, "show", "nobody")
+        assert nobody.returncode == 1 and "neither a model nor a job" in nobody.stderr.decode() and told in nobody.stderr.decode()
+        assert told not in done(server, "show", "job-1009").stderr.decode(), "several begin so, whatever the others are"
+    with SaidServer(answers=listing(1200, pages=1)) as server:  # a tenant's throttle
+        said = done(server, "ps")
+        assert said.returncode == 0 and len(said.stdout.splitlines()) == 50
+        assert said.stderr.startswith(b"llorch: jobs before the newest 1000 were not looked at: "), said.stderr
 
 
 def test_what_a_model_takes_is_known_before_it_is_asked(box):
