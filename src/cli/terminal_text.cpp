@@ -1,5 +1,7 @@
 #include "cli/terminal_text.h"
 
+#include <sys/ioctl.h>
+
 #include "base/utf8.h"
 #include "cli/pager.h"
 
@@ -63,6 +65,27 @@ std::string without_controls(std::string_view text) {
   const bool is_cut = !append_shown(out, text, [](char32_t) { return std::string_view(" "); }).empty();
   if (is_cut) out += base::kReplacementCharacter;
   return out;
+}
+
+std::string cut(std::string_view line, std::size_t columns) {
+  std::size_t at = 0, count = 0;
+  for (; at < line.size(); ++at) {
+    const bool begins = (static_cast<unsigned char>(line[at]) & 0xC0) != 0x80;
+    if (begins && count++ == columns) break;
+  }
+  return std::string(line.substr(0, at));
+}
+
+std::size_t terminal_columns(int fd) {
+  winsize size{};
+  return ::ioctl(fd, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
+std::string progress_line(std::string_view what, std::string_view bar, std::string_view facts, std::size_t columns) {
+  constexpr std::size_t kBarColumnsMin = 90;
+  const std::string_view shown = columns == 0 || columns >= kBarColumnsMin ? bar : "";
+  const std::string line = fmt::format("{}{}{}", what, shown, facts);
+  return columns == 0 ? line : cut(line, columns - 1);
 }
 
 bool AnswerOutput::print(std::string_view part) {

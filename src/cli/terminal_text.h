@@ -2,6 +2,7 @@
 // Text that others wrote, on its way to a terminal: a model, a server, a node or a file may say what a terminal obeys.
 #include <fmt/core.h>
 
+#include <cstddef>
 #include <cstdio>
 #include <string>
 #include <string_view>
@@ -26,6 +27,13 @@ class TerminalText {
 std::string printable(std::string_view text);
 // Of what stands in one line, as a cell of a table: every control character is a blank, line ends, too.
 std::string without_controls(std::string_view text);
+
+// The first `columns` characters of a line. Cuts none in two.
+std::string cut(std::string_view line, std::size_t columns);
+// Of the terminal that `fd` is; 0: it is none, or does not say.
+std::size_t terminal_columns(int fd);
+// A line that is drawn over itself: one as wide as the terminal would scroll it. `bar` is left out below 90 columns. 0 columns: all of it.
+std::string progress_line(std::string_view what, std::string_view bar, std::string_view facts, std::size_t columns);
 
 // A model's answer on standard output: as TerminalText if a person reads it there, else byte for byte.
 class AnswerOutput {

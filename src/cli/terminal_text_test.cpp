@@ -27,6 +27,15 @@ TEST(TerminalText, TextStaysAsItIs) {
   EXPECT_EQ(without_controls("a\nfaked line"), "a faked line");
 }
 
+TEST(ProgressLine, IsNarrowerThanItsTerminal) {
+  const std::string name(60, 'n');
+  EXPECT_EQ(progress_line("writing ", "[##..] ", "half", 90), "writing [##..] half");
+  EXPECT_EQ(progress_line("writing ", "[##..] ", "half", 89), "writing half");
+  EXPECT_EQ(progress_line(name, "[##..] ", name, 100), cut(name + "[##..] " + name, 99));
+  EXPECT_EQ(progress_line(name, "[##..] ", name, 0), name + "[##..] " + name);
+  EXPECT_EQ(cut("\u00e4\u4f60x", 2), "\u00e4\u4f60");
+}
+
 TEST(TerminalText, ACharacterMayComeInTwoParts) {
   TerminalText text;
   EXPECT_EQ(text.feed("a\xC2"), "a");

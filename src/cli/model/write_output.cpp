@@ -65,10 +65,11 @@ class ProgressLine {
     const double rate = seconds > 0 ? static_cast<double>(done) / seconds : 0;
     const double left = rate > 0 ? static_cast<double>(total - std::min(done, total)) / rate : 0;
     // No exception where the terminal has gone: its signal stops the work.
-    const std::string text =
-        fmt::format("\rwriting [{:<{}}] {} of {}, {}/s, {:.0f} s left   ", std::string(filled, '#'), kWidth,
-                    human_bytes(static_cast<std::int64_t>(done)), human_bytes(static_cast<std::int64_t>(total)),
-                    human_bytes(static_cast<std::int64_t>(rate)), left);
+    const std::string facts =
+        fmt::format("{} of {}, {}/s, {:.0f} s left", human_bytes(static_cast<std::int64_t>(done)),
+                    human_bytes(static_cast<std::int64_t>(total)), human_bytes(static_cast<std::int64_t>(rate)), left);
+    const std::string bar = fmt::format("[{:<{}}] ", std::string(filled, '#'), kWidth);
+    const std::string text = "\r\x1b[K" + progress_line("writing ", bar, facts, terminal_columns(STDERR_FILENO));
     std::fputs(text.c_str(), stderr);
   }
 

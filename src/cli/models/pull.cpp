@@ -76,17 +76,21 @@ PullDisplay::Form PullDisplay::form(bool json) {
 }
 
 std::string PullDisplay::line(const wire::PullStatus& status) const {
-  if (status.state != PullState::kFetching) return fmt::format("{}: {}", without_controls(name_), words(status.state));
+  const bool has_bar = form_ == Form::kBar;
+  const std::size_t columns = has_bar ? columns_() : 0;
+  const std::string name = fmt::format("{}: ", without_controls(name_));
+  if (status.state != PullState::kFetching) return progress_line(name, "", words(status.state), columns);
   const std::int64_t percent = percent_of(status);
-  std::string out = fmt::format("{}: ", without_controls(name_));
-  if (form_ == Form::kBar) {
+  std::string bar;
+  if (has_bar) {
     const auto full = static_cast<std::size_t>(percent * kBarCells / 100);
-    out += fmt::format("[{}{}] ", std::string(full, '#'), std::string(static_cast<std::size_t>(kBarCells) - full, '.'));
+    bar = fmt::format("[{}{}] ", std::string(full, '#'), std::string(static_cast<std::size_t>(kBarCells) - full, '.'));
   }
-  out += fmt::format("{} %, {} of {}", percent, human_bytes(status.bytes_done), human_bytes(status.bytes_total));
-  if (status.bytes_per_second > 0) out += fmt::format(", {}/s", human_bytes(status.bytes_per_second));
-  if (status.eta_ms) out += fmt::format(", {} s left", (*status.eta_ms + 999) / 1000);
-  return out;
+  std::string facts =
+      fmt::format("{} %, {} of {}", percent, human_bytes(status.bytes_done), human_bytes(status.bytes_total));
+  if (status.bytes_per_second > 0) facts += fmt::format(", {}/s", human_bytes(status.bytes_per_second));
+  if (status.eta_ms) facts += fmt::format(", {} s left", (*status.eta_ms + 999) / 1000);
+  return progress_line(name, bar, facts, columns);
 }
 
 void PullDisplay::show(const wire::PullStatus& status) {
@@ -111,7 +115,8 @@ base::Result<wire::CatalogModel> wait_for_pull(Api& api, wire::CatalogModel mode
                                                std::chrono::milliseconds away_max) {
   using Clock = std::chrono::steady_clock;
   auto answered_at = Clock::now();
-  PullDisplay display(PullDisplay::form(json), model.model_id, to_stderr);
+  PullDisplay display(PullDisplay::form(json), model.model_id, to_stderr,
+                      [] { return terminal_columns(STDERR_FILENO); });
   while (model.pull) {
     if (model.pull->state == PullState::kFailed || model.pull->state == PullState::kCancelled) {
       display.finish();

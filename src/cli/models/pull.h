@@ -1,6 +1,7 @@
 #pragma once
 // Has a model fetched, and shows how far it is.
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -18,8 +19,10 @@ class PullDisplay {
  public:
   enum class Form : std::uint8_t { kBar, kLines, kJson };
   static Form form(bool json);
-  PullDisplay(Form form, std::string name, std::function<void(std::string_view)> write)
-      : form_(form), name_(std::move(name)), write_(std::move(write)) {}
+  // `columns`: of the terminal, asked anew for each line; 0: nobody knows.
+  PullDisplay(Form form, std::string name, std::function<void(std::string_view)> write,
+              std::function<std::size_t()> columns)
+      : form_(form), name_(std::move(name)), write_(std::move(write)), columns_(std::move(columns)) {}
 
   void show(const wire::PullStatus& status);
   void finish();  // wipes the line
@@ -30,6 +33,7 @@ class PullDisplay {
   const Form form_;
   const std::string name_;
   const std::function<void(std::string_view)> write_;
+  const std::function<std::size_t()> columns_;
   std::string shown_;  // step that was shown last
   bool is_drawn_ = false;
 };

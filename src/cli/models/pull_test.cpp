@@ -18,9 +18,10 @@ wire::PullStatus fetching(std::int64_t done) {
           .eta_ms = 1500};
 }
 
-std::string shown(PullDisplay::Form form, const std::vector<wire::PullStatus>& steps) {
+std::string shown(PullDisplay::Form form, const std::vector<wire::PullStatus>& steps, std::size_t columns = 0) {
   std::string out;
-  PullDisplay display(form, "tale", [&](std::string_view text) { out += text; });
+  PullDisplay display(
+      form, "tale", [&](std::string_view text) { out += text; }, [=] { return columns; });
   for (const auto& step : steps) display.show(step);
   display.finish();
   return out;
@@ -29,6 +30,19 @@ std::string shown(PullDisplay::Form form, const std::vector<wire::PullStatus>& s
 TEST(PullDisplay, ABarOnATerminal) {
   EXPECT_EQ(shown(PullDisplay::Form::kBar, {fetching(50 << 20)}),
             "\r\x1b[Ktale: [############............] 50 %, 50.0 MiB of 100.0 MiB, 10.0 MiB/s, 2 s left\r\x1b[K");
+}
+
+// A line as wide as the terminal scrolls instead of being drawn over.
+TEST(PullDisplay, ALineIsNarrowerThanItsTerminal) {
+  const std::string facts = "50 %, 50.0 MiB of 100.0 MiB, 10.0 MiB/s, 2 s left";
+  const auto bar = [](std::size_t columns) { return shown(PullDisplay::Form::kBar, {fetching(50 << 20)}, columns); };
+  EXPECT_EQ(bar(90), "\r\x1b[Ktale: [############............] " + facts + "\r\x1b[K");
+  EXPECT_EQ(bar(89), "\r\x1b[Ktale: " + facts + "\r\x1b[K");
+  EXPECT_EQ(bar(21), "\r\x1b[Ktale: 50 %, 50.0 MiB\r\x1b[K");
+  EXPECT_EQ(shown(PullDisplay::Form::kBar, {{.state = wire::PullState::kFinishing}}, 12),
+            "\r\x1b[Ktale: verif\r\x1b[K");
+  EXPECT_EQ(shown(PullDisplay::Form::kLines, {fetching(50 << 20)}, 21), "tale: " + facts + "\n")
+      << "a pipe is no terminal";
 }
 
 TEST(PullDisplay, ALinePerTenth) {

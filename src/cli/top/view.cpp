@@ -37,16 +37,6 @@ void append_table(std::string& out, Rows rows) {
 
 std::string rate(double tokens_per_second) { return fmt::format("{:.1f}", tokens_per_second); }
 
-// Cuts no character in two.
-std::string cut(std::string_view line, std::size_t columns) {
-  std::size_t at = 0, count = 0;
-  for (; at < line.size(); ++at) {
-    const bool begins = (static_cast<unsigned char>(line[at]) & 0xC0) != 0x80;
-    if (begins && count++ == columns) break;
-  }
-  return std::string(line.substr(0, at));
-}
-
 std::string file_name(const std::string& model_ref) { return std::filesystem::path(model_ref).filename().string(); }
 
 bool is_active(const wire::JobView& job) { return !wire::is_terminal(job.status); }
