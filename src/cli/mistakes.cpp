@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/edit_distance.h"
 
@@ -68,13 +70,66 @@ std::string meant(const CLI::App& command, const std::string& word) {
   return base::edit_distance(word, nearest) <= kNear ? nearest : "";
 }
 
+bool is_option(std::string_view word) {
+  return word.size() > 1 && word[0] == '-' && std::isdigit(static_cast<unsigned char>(word[1])) == 0;
+}
+
+// The option of `command`, or of all commands, that `word` may have meant; empty: nobody knows.
+std::string meant_option(const CLI::App& command, std::string_view word) {
+  word = word.substr(0, word.find('='));
+  word.remove_prefix(std::min(word.find_first_not_of('-'), word.size()));
+  const std::size_t near = std::min<std::size_t>(2, word.size() / 3);  // mistakes of typing
+  std::string nearest;
+  for (const CLI::App* of = &command; of != nullptr; of = of->get_parent()) {
+    for (const CLI::Option* option : of->get_options()) {
+      for (const std::string& name : option->get_lnames()) {
+        if (nearest.empty() || base::edit_distance(word, name) < base::edit_distance(word, nearest)) nearest = name;
+      }
+    }
+  }
+  return base::edit_distance(word, nearest) <= near ? "--" + nearest : "";
+}
+
+std::string option_text(const CLI::App& command, const std::string& path, const std::string& word) {
+  const std::string near = meant_option(command, word);
+  if (near == word.substr(0, word.find('=')))
+    return fmt::format("{} stands behind its command: {} {}\n", near, path, word);
+  const std::string hint = near.empty() ? "." : fmt::format("; did you mean {}?", near);
+  return fmt::format("There is no option {}{} `{} --help` lists them.\n", word, hint, path);
+}
+
+// What was typed and has no place, in the order in which it was.
+std::vector<std::string> words_left(const CLI::App& app) {
+  std::vector<std::string> out = app.remaining(true);
+  std::erase(out, "--");
+  return out;
+}
+
+std::string extras_text(const CLI::App& command, const std::string& path, const std::vector<std::string>& words) {
+  if (const auto option = std::ranges::find_if(words, is_option); option != words.end()) {
+    return option_text(command, path, *option);
+  }
+  std::string listed;
+  for (const std::string& word : words) listed += (listed.empty() ? "" : " ") + word;
+  std::string_view hint;
+  if (path == "llorch run")
+    hint = "A prompt of several words stands in quotes: llorch run MODEL \"Once upon a time\"\n";
+  if (path == "llorch chat")
+    hint = "What is said is typed once it has begun; --system of several words stands in quotes.\n";
+  return fmt::format("{} not expected: {}\n{}`{} --help` says what it takes.\n",
+                     words.size() == 1 ? "This word was" : "These words were", listed, hint, path);
+}
+
 }  // namespace
 
 std::string mistake_text(const CLI::App& app, const CLI::ParseError& error) {
   const auto [command, path] = command_of(app);
+  const std::vector<std::string> words = words_left(app);
+  const bool has_extras = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
+  if (has_extras && !words.empty()) return extras_text(*command, path, words);
   const bool lacks_command = command->get_require_subcommand_min() > 0;
   if (!lacks_command) return fmt::format("{}\n`{} --help` says what it takes.\n", error.what(), path);
-  for (const std::string& word : app.remaining(true)) {
+  for (const std::string& word : words) {
     if (word.starts_with('-')) return fmt::format("{}\n`{} --help` says what it takes.\n", error.what(), path);
     const std::string near = meant(*command, word);
     const std::string hint = near.empty() ? "." : fmt::format("; did you mean {}?", near);

@@ -167,6 +167,22 @@ def test_words_that_are_no_commands(box):
         assert wrong.returncode == 2 and told in wrong.stderr.decode() and wrong.stdout == b"", wrong.stderr
 
 
+def test_what_has_no_place_is_told_as_it_was_typed(tmp_path):
+    quotes = 'A prompt of several words stands in quotes: llorch run MODEL "Once upon a time"'
+    for words, *told in (("run m Once upon a time", "not expected: upon a time\n", quotes), ("run m Once upon", "not expected: upon\n", quotes),
+                         ("run m Once upon -- a time", "not expected: upon a time\n", quotes),
+                         ("ps a b", "not expected: a b\n`llorch ps --help`"), ("chat m be brief", "not expected: be brief\n", "typed once it has begun"),
+                         ("run m --temprature 1 Once", "There is no option --temprature; did you mean --temperature? `llorch run --help`"),
+                         ("run m Once --temprature=1", "did you mean --temperature?"), ("run m Once -seed 1", "did you mean --seed?"),
+                         ("--seed 1 run m Once", "--seed stands behind its command: llorch run --seed\n"), ("ps --jsn", "did you mean --json?"),
+                         ("ps --nonsense", "There is no option --nonsense. `llorch ps --help`")):
+        done = llorch(*words.split(), state_dir=tmp_path)
+        assert done.returncode == 2 and all(one in done.stderr.decode() for one in told), (words, done.stderr)
+    assert quotes not in llorch("ps", "a", "b", state_dir=tmp_path).stderr.decode()
+    told = json.loads(llorch("--json", "run", "m", "Once", "upon", "a", "time", state_dir=tmp_path).stderr)["error"]["message"]
+    assert "not expected: upon a time A prompt" in told and "\n" not in told
+
+
 def job_view(job_id, status, **fields):
     return {"job_id": job_id, "task_id": job_id, "status": status, "model": "m", "model_ref": "m", "priority": "interactive", "submitted_at": "now",
             "attempts": 0, "tokens_in": 0, "tokens_out": 0, "on_disconnect": "cancel", "events_url": "", **fields}
