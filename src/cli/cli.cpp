@@ -359,10 +359,9 @@ std::vector<std::string> read_help(int argc, const char* const* argv) {
   while (at < words.size() && words[at].starts_with("--")) {
     at += words[at] == "--json" || words[at].find('=') != std::string::npos ? 1 : 2;
   }
-  if (at < words.size() && words[at] == "help") {
-    words.erase(words.begin() + static_cast<std::ptrdiff_t>(at));
-    words.emplace_back("--help");
-  }
+  const bool is_help = at < words.size() && words[at] == "help";
+  while (at < words.size() && words[at] == "help") words.erase(words.begin() + static_cast<std::ptrdiff_t>(at));
+  if (is_help) words.emplace_back("--help");
   std::ranges::reverse(words);
   return words;
 }
@@ -451,7 +450,7 @@ int run_cli(int argc, const char* const* argv) {
   try {
     app.parse(read_help(argc, argv));
   } catch (const CLI::ParseError& e) {
-    const bool is_help = e.get_exit_code() == 0;
+    const bool is_help = e.get_exit_code() == 0 && !is_help_of_no_command(app, e);
     // What comes behind the mistake was not read.
     const bool wants_json = std::any_of(argv, argv + argc, [](std::string_view word) { return word == "--json"; });
     if (!is_help && wants_json) return report({base::ErrorCode::kInvalidParams, mistake_line(app, e), {}}, true);

@@ -78,6 +78,7 @@ bool is_option(std::string_view word) {
 std::string meant_option(const CLI::App& command, std::string_view word) {
   word = word.substr(0, word.find('='));
   word.remove_prefix(std::min(word.find_first_not_of('-'), word.size()));
+  if (word == "v" || word == "V") return "--version";
   const std::size_t near = std::min<std::size_t>(2, word.size() / 3);  // mistakes of typing
   std::string nearest;
   for (const CLI::App* of = &command; of != nullptr; of = of->get_parent()) {
@@ -120,17 +121,27 @@ std::string extras_text(const CLI::App& command, const std::string& path, const 
                      words.size() == 1 ? "This word was" : "These words were", listed, hint, path);
 }
 
+bool asks_for_help(const CLI::ParseError& error) { return dynamic_cast<const CLI::CallForHelp*>(&error) != nullptr; }
+
 }  // namespace
+
+bool is_help_of_no_command(const CLI::App& app, const CLI::ParseError& error) {
+  if (!asks_for_help(error)) return false;
+  const std::vector<std::string> words = words_left(app);
+  return command_of(app).first->get_require_subcommand_min() > 0 && !words.empty() && !is_option(words.front());
+}
 
 std::string mistake_text(const CLI::App& app, const CLI::ParseError& error) {
   const auto [command, path] = command_of(app);
   const std::vector<std::string> words = words_left(app);
   const bool has_extras = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
   if (has_extras && !words.empty()) return extras_text(*command, path, words);
-  const bool lacks_command = command->get_require_subcommand_min() > 0;
+  // Another mistake, such as an option without its value, goes before the command that is not there.
+  const bool is_of_command = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr || asks_for_help(error);
+  const bool lacks_command = command->get_require_subcommand_min() > 0 && is_of_command;
   if (!lacks_command) return fmt::format("{}\n`{} --help` says what it takes.\n", error.what(), path);
   for (const std::string& word : words) {
-    if (word.starts_with('-')) return fmt::format("{}\n`{} --help` says what it takes.\n", error.what(), path);
+    if (is_option(word)) return option_text(*command, path, word);
     const std::string near = meant(*command, word);
     const std::string hint = near.empty() ? "." : fmt::format("; did you mean {}?", near);
     return fmt::format("There is no command {}{} `{} --help` lists them.\n", word, hint, path);

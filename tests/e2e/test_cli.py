@@ -419,6 +419,23 @@ def test_help_is_a_word_too(tmp_path):
     for words in ((), ("run",), ("model", "quantize")):
         asked = llorch("help", *words, state_dir=tmp_path)
         assert asked.returncode == 0 and asked.stdout == llorch(*words, "--help", state_dir=tmp_path).stdout != b""
+    assert llorch("help", "help", state_dir=tmp_path).stdout == llorch("--help", state_dir=tmp_path).stdout
+
+
+def test_help_of_no_command_is_refused(tmp_path):
+    for words, told in ((("help", "pul"), "There is no command pul; did you mean pull?"), (("nothing", "--help"), "There is no command nothing."),
+                        (("help", "pool", "drian"), "There is no command drian; did you mean drain?")):
+        asked = llorch(*words, state_dir=tmp_path)
+        assert asked.returncode == 2 and told in asked.stderr.decode() and asked.stdout == b"", (words, asked)
+    assert "no command nothing" in json.loads(llorch("--json", "help", "nothing", state_dir=tmp_path).stderr)["error"]["message"]
+    assert llorch("--nonsense", "--help", state_dir=tmp_path).returncode == 0, "no word is asked about"
+
+
+def test_an_option_without_its_value_is_told_so(tmp_path):
+    for words, told in ((("--config",), "--config: 1 required"), (("--url",), "--url: 1 required"), (("-v",), "There is no option -v; did you mean --version?"),
+                        (("--statedir", "x"), "There is no option --statedir; did you mean --state-dir?"), (("pool", "--jso"), "did you mean --json?")):
+        done = subprocess.run([BIN / "llorch", *words], env=clean_env(tmp_path), capture_output=True, timeout=HANG_S, check=False)
+        assert done.returncode == 2 and told in done.stderr.decode() and done.stdout == b"", (words, done.stderr)
 
 
 def test_what_is_no_model_is_told_so(box, tmp_path):
