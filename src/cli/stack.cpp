@@ -457,7 +457,10 @@ void announce(const GlobalOptions& global, const std::filesystem::path& state_di
   } else {
     if (!console.empty()) print_text("{:<14} {}\n", "console", console);
     for (const auto& [name, path] : launch.renamed) print_text("{:<14} {} is {}\n", "model", name, path);
-    if (!launch.offered.empty()) print_text("try            llorch run {} \"Once upon a time\"\n", launch.offered);
+    const std::string here =
+        global.state_dir.empty() ? "" : fmt::format("--state-dir {} ", shell_word(global.state_dir));
+    if (!launch.offered.empty())
+      print_text("try            llorch {}run {} \"Once upon a time\"\n", here, launch.offered);
   }
   std::fflush(stdout);
 }

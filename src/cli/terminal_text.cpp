@@ -2,6 +2,9 @@
 
 #include <sys/ioctl.h>
 
+#include <algorithm>
+#include <cctype>
+
 #include "base/utf8.h"
 #include "cli/pager.h"
 
@@ -86,6 +89,16 @@ std::string progress_line(std::string_view what, std::string_view bar, std::stri
   const std::string_view shown = columns == 0 || columns >= kBarColumnsMin ? bar : "";
   const std::string line = fmt::format("{}{}{}", what, shown, facts);
   return columns == 0 ? line : cut(line, columns - 1);
+}
+
+std::string shell_word(std::string_view text) {
+  const bool is_plain = !text.empty() && std::ranges::all_of(text, [](unsigned char c) {
+    return std::isalnum(c) != 0 || std::string_view("_@%+=:,./-").find(static_cast<char>(c)) != std::string_view::npos;
+  });
+  if (is_plain) return std::string(text);
+  std::string out = "'";
+  for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
 }
 
 bool AnswerOutput::print(std::string_view part) {

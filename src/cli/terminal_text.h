@@ -35,6 +35,9 @@ std::size_t terminal_columns(int fd);
 // A line that is drawn over itself: one as wide as the terminal would scroll it. `bar` is left out below 90 columns. 0 columns: all of it.
 std::string progress_line(std::string_view what, std::string_view bar, std::string_view facts, std::size_t columns);
 
+// A word of a command that is shown to be typed: in quotes where a shell would take it apart.
+std::string shell_word(std::string_view text);
+
 // A model's answer on standard output: as TerminalText if a person reads it there, else byte for byte.
 class AnswerOutput {
  public:

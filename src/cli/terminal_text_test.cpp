@@ -36,6 +36,15 @@ TEST(ProgressLine, IsNarrowerThanItsTerminal) {
   EXPECT_EQ(cut("\u00e4\u4f60x", 2), "\u00e4\u4f60");
 }
 
+TEST(ShellWord, HasQuotesWhereItNeedsThem) {
+  EXPECT_EQ(shell_word("/tmp/state-1.0"), "/tmp/state-1.0");
+  EXPECT_EQ(shell_word("a state"), "'a state'");
+  EXPECT_EQ(shell_word("it's"), "'it'\\''s'");
+  EXPECT_EQ(shell_word("$HOME"), "'$HOME'");
+  EXPECT_EQ(shell_word("~"), "'~'");
+  EXPECT_EQ(shell_word(""), "''");
+}
+
 TEST(TerminalText, ACharacterMayComeInTwoParts) {
   TerminalText text;
   EXPECT_EQ(text.feed("a\xC2"), "a");

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -301,14 +302,17 @@ def test_files_are_served_under_the_names_they_have(tmp_path):
         files += ["--model", str(tmp_path / str(index) / f"{stem}.{'GGUF' if stem == 'UP' else 'gguf'}")]
         (tmp_path / str(index)).mkdir()
         shutil.copy(MODEL, files[-1])
-    done = llorch(*UP, "up", "--cpu", "--detach", *files, state_dir=tmp_path / "state")
+    state = tmp_path / "a state"
+    done = llorch(*UP, "up", "--cpu", "--detach", *files, state_dir=state)
     try:
         assert done.returncode == 0, done.stderr
         assert f"a-tale--1- is {files[3]}" in done.stdout.decode(), done.stdout
-        said = {llorch("run", name, "Once", "--max-tokens", "3", "--seed", "1", state_dir=tmp_path / "state").stdout for name in names.values()}
+        [hint] = [line.split(maxsplit=1)[1] for line in done.stdout.decode().splitlines() if line.startswith("try ")]
+        assert shlex.split(hint) == ["llorch", "--state-dir", str(state), "run", next(iter(names)), "Once upon a time"], "as it stands it finds the stack"
+        said = {llorch("run", name, "Once", "--max-tokens", "3", "--seed", "1", state_dir=state).stdout for name in names.values()}
         assert len(said) == 1 and said != {b""}
     finally:
-        llorch("down", state_dir=tmp_path / "state")
+        llorch("down", state_dir=state)
 
 
 def test_logs_of_up_outlive_their_files(tmp_path):
