@@ -184,6 +184,17 @@ def test_what_has_no_place_is_told_as_it_was_typed(tmp_path):
     assert "not expected: upon a time A prompt" in told and "\n" not in told
 
 
+def test_a_pull_of_neither_a_name_nor_a_reference_is_no_job(tmp_path):
+    file = tmp_path / "tale.gguf"
+    file.touch()
+    with SaidServer() as server:
+        for model, told in (("foo/bar", "did you mean hf:foo/bar?"), ("/nowhere/x.gguf", "did you mean file:/nowhere/x.gguf?"),
+                            ("./tale.gguf", f"did you mean file:{file}?"), ("", "no name")):
+            done = llorch("--url", server.url, "pull", model, state_dir=tmp_path, cwd=tmp_path)
+            assert done.returncode == 2 and told in done.stderr.decode(), (model, done.stderr)
+        assert server.asked == []
+
+
 def job_view(job_id, status, **fields):
     return {"job_id": job_id, "task_id": job_id, "status": status, "model": "m", "model_ref": "m", "priority": "interactive", "submitted_at": "now",
             "attempts": 0, "tokens_in": 0, "tokens_out": 0, "on_disconnect": "cancel", "events_url": "", **fields}

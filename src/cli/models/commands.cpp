@@ -21,6 +21,9 @@ constexpr std::int64_t kGib = 1LL << 30;
 constexpr std::chrono::milliseconds kVerificationPollEvery{200};
 
 int pull(const GlobalOptions& global, const ModelOptions& options) {
+  if (const auto possible = check_pulled(options.pull.model_ref); !possible) {
+    return report(possible.error(), global.json);
+  }
   const auto api = Api::connect(global);
   if (!api) return report(api.error(), global.json);
   const auto model = pull_model(**api, options.pull, global.json);

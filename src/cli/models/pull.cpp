@@ -141,6 +141,30 @@ base::Result<wire::CatalogModel> wait_for_pull(Api& api, wire::CatalogModel mode
   return model;
 }
 
+base::Result<> check_pulled(const std::string& model) {
+  if (model.empty()) return base::fail(ErrorCode::kInvalidParams, "the model has no name; llorch search lists some");
+  const std::size_t slash = model.find('/');
+  const bool has_scheme = model.substr(0, slash).find(':') != std::string::npos;
+  if (slash == std::string::npos || has_scheme) return {};
+  std::string meant = stream::model_reference(model);  // of a file that lies here, file:/path
+  if (meant == model && model.starts_with('/')) meant = "file:" + model;
+  if (meant == model) {
+    std::string_view repository = model;
+    for (const std::string_view hub : {"hf.co/", "huggingface.co/"}) {
+      if (repository.starts_with(hub)) repository.remove_prefix(hub.size());
+    }
+    const bool is_repository = std::ranges::count(repository, '/') == 1 && !repository.starts_with('.') &&
+                               !repository.starts_with('~') && !engine::io::has_gguf_name(repository);
+    meant = is_repository ? fmt::format("hf:{}", repository) : "";
+  }
+  return base::fail(
+      ErrorCode::kInvalidParams,
+      fmt::format(
+          "{} is neither a model's name nor a reference{} A repository of the hub is hf:ORG/REPO, a file of the "
+          "pool's machine file:/path",
+          model, meant.empty() ? "." : fmt::format("; did you mean {}?", meant)));
+}
+
 base::Result<wire::CatalogModel> pull_model(Api& api, const wire::CreateCatalogModelRequest& request, bool json) {
   const std::string body = TRY(api.call("POST", "/v2/catalog/models", wire::encode(request)));
   return wait_for_pull(api, TRY(wire::decode<wire::CatalogModel>(body)), json);

@@ -48,6 +48,9 @@ constexpr std::chrono::milliseconds kPullAwayMax{60'000};
 base::Result<wire::CatalogModel> wait_for_pull(Api& api, wire::CatalogModel model, bool json,
                                                std::chrono::milliseconds away_max = kPullAwayMax);
 
+// Before a pull is asked for. Errors: INVALID_PARAMS, with what to write instead: what has a slash and no scheme is neither a name nor a
+// reference, and fails only once its pull has its turn.
+base::Result<> check_pulled(const std::string& model);
 // Asks for the model and waits for it.
 base::Result<wire::CatalogModel> pull_model(Api& api, const wire::CreateCatalogModelRequest& request, bool json);
 

@@ -60,6 +60,30 @@ TEST(PullDisplay, Objects) {
             "\"bytes_total\":0,\"bytes_per_second\":0,\"model_ref\":\"\",\"checksum\":\"\",\"size_bytes\":0}}\n");
 }
 
+TEST(CheckPulled, WhatIsNeitherANameNorAReferenceIsToldWhatToBe) {
+  for (const char* good : {"smollm2", "qwen3:4b", "tale.gguf", "hf:org/repo", "hf:org/repo:Q4_K_M",
+                           "https://host/a/b.gguf", "s3://bucket/key", "oci:registry/a/b:tag", "oci://localhost:5000/a",
+                           "pypi:project", "file:/models/a.gguf", "other://x/y"}) {
+    EXPECT_TRUE(check_pulled(good)) << good;
+  }
+  const auto told = [](const std::string& model) {
+    const auto checked = check_pulled(model);
+    EXPECT_FALSE(checked) << model;
+    if (checked) return std::string();
+    EXPECT_EQ(checked.error().code, base::ErrorCode::kInvalidParams);
+    return checked.error().message;
+  };
+  EXPECT_NE(told("foo/bar").find("did you mean hf:foo/bar?"), std::string::npos);
+  EXPECT_NE(told("foo/bar:Q4_K_M").find("did you mean hf:foo/bar:Q4_K_M?"), std::string::npos);
+  EXPECT_NE(told("hf.co/foo/bar").find("did you mean hf:foo/bar?"), std::string::npos);
+  EXPECT_NE(told("/nowhere/x.gguf").find("did you mean file:/nowhere/x.gguf?"), std::string::npos);
+  for (const char* unclear : {"./none.gguf", "models/none.gguf", "~/none", "a/b/c"}) {
+    EXPECT_EQ(told(unclear).find("did you mean"), std::string::npos) << told(unclear);
+    EXPECT_NE(told(unclear).find("hf:ORG/REPO"), std::string::npos) << told(unclear);
+  }
+  EXPECT_NE(told("").find("no name"), std::string::npos);
+}
+
 TEST(WaitForPull, EndsWhereNobodyAnswersAnyMore) {
   // A port that is taken and at which nobody listens.
   const base::Descriptor taken(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
