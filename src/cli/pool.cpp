@@ -95,7 +95,11 @@ int pair_pool(const GlobalOptions& global, const PoolOptions& options) {
   const auto written = config::store_pool_credential(options.credential_file, *credential);
   if (!written) {
     // The old one has ended: what cannot be kept is shown, or it is lost.
-    if (!global.json) print_text("{}\n", reply->credential);
+    if (global.json) {
+      fmt::print("{}\n", *answer);
+    } else {
+      print_text("{}\n", reply->credential);
+    }
     return report(written.error(), global.json);
   }
   if (global.json) {

@@ -157,6 +157,23 @@ def test_attach_is_no_client_of_the_job(box, gate):
     assert ended["status"] == "completed", ended
 
 
+def test_a_credential_that_cannot_be_written_is_shown(box, tmp_path):
+    """By then the old one has ended."""
+    file = tmp_path / "credential"
+    file.write_text("another\n")
+    (tmp_path / "credential.replaced").mkdir()  # where what the file holds is to go
+    try:
+        done = llorch("--json", "pool", "pair", "other", "--out", str(file), state_dir=box)
+        assert done.returncode == 1 and json.loads(done.stderr)["error"]["code"] == "IO_ERROR", done.stderr
+        shown = json.loads(done.stdout)
+        assert shown["pool_id"] == "other" and shown["credential"]
+        done = llorch("pool", "pair", "other", "--out", str(file), state_dir=box)
+        assert done.returncode == 1 and done.stdout.strip() and b"IO_ERROR" in done.stderr
+        assert file.read_text() == "another\n"
+    finally:
+        llorch("pool", "unpair", "other", state_dir=box)
+
+
 def test_words_that_are_no_commands(box):
     wrong = llorch("attahc", "x", state_dir=box)
     assert wrong.returncode == 2 and b"did you mean attach?" in wrong.stderr
