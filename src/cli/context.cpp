@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
+#include <cctype>
 #include <cstdlib>
 
 #include "base/file.h"
@@ -12,6 +13,7 @@
 #include "cli/server_address.h"
 #include "cli/terminal_text.h"
 #include "net/http/error_response.h"
+#include "net/http/url.h"
 #include "wire/json.h"
 #include "wire/task.h"
 
@@ -22,6 +24,22 @@ using base::ErrorCode;
 namespace {
 // The server sends a comment every 15 s (stream.keep_alive_ms); four missed ones mean that nobody is there.
 constexpr std::int64_t kStreamIdleTimeoutMs = 60'000;
+
+// Who is told to write http instead sends the token in the clear.
+base::Result<> check_scheme(const std::string& url) {
+  const std::size_t colon = std::min(url.find(':'), url.size());
+  const std::string_view tls = "https";
+  const bool is_tls = colon == tls.size() && std::equal(tls.begin(), tls.end(), url.begin(), [](char a, char b) {
+                        return a == std::tolower(static_cast<unsigned char>(b));
+                      });
+  if (!is_tls) return {};
+  const auto parsed = net::http::parse_url("http" + url.substr(colon));
+  return base::fail(ErrorCode::kInvalidParams,
+                    fmt::format("llorch speaks no TLS, and http to another machine shows the token on the way; let ssh "
+                                "forward a port, ssh -L 8080:127.0.0.1:8080 {}, and ask there: --url "
+                                "http://127.0.0.1:8080",
+                                parsed ? parsed->host : "HOST"));
+}
 }  // namespace
 
 bool is_orchestratords(const net::Response& response) {
@@ -89,6 +107,7 @@ base::Result<std::unique_ptr<Api>> Api::connect(const GlobalOptions& options) {
   std::string url = options.url;
   if (const char* env = std::getenv("LLORCH_URL"); url.empty() && env != nullptr) url = env;
   const bool is_said = !url.empty();
+  TRY(check_scheme(url));
   const bool file_is_said =
       !options.config_file.empty() || std::getenv("LLORCH_AUTH_TOKEN_FILE") != nullptr ||
       std::ranges::any_of(options.set, [](const std::string& item) { return item.starts_with("auth.token_file="); });

@@ -90,6 +90,22 @@ TEST(ClientToken, TheEnvironmentsGoesBeforeThatOfTheConfiguration) {
   std::filesystem::remove(file);
 }
 
+TEST(Api, AnHttpsUrlIsRefusedAndATunnelNamed) {
+  for (const auto& [url, host] :
+       {std::pair{"https://llm.example", "llm.example"}, std::pair{"HTTPS://llm.example:8443/x", "llm.example"},
+        std::pair{"https://[2001:db8::1]:1", "2001:db8::1"}, std::pair{"https://", "HOST"}}) {
+    const auto api = Api::connect({.config_file = "/dev/null", .url = url});
+    ASSERT_FALSE(api) << url;
+    EXPECT_EQ(api.error().code, ErrorCode::kInvalidParams);
+    const std::string& told = api.error().message;
+    EXPECT_NE(told.find("speaks no TLS"), std::string::npos) << told;
+    EXPECT_NE(told.find(std::string("ssh -L 8080:127.0.0.1:8080 ") + host + ","), std::string::npos) << told;
+    EXPECT_NE(told.find("--url http://127.0.0.1:8080"), std::string::npos) << told;
+    EXPECT_EQ(told.find(std::string("http://") + host), std::string::npos)
+        << "the token would go in the clear: " << told;
+  }
+}
+
 TEST(Api, KnowsTheAnswersOfOtherPrograms) {
   const auto ours = net::http::error_response({ErrorCode::kModelNotFound, "why", {}}, {});
   EXPECT_TRUE(is_orchestratords({.status = ours.status, .body = ours.body}));

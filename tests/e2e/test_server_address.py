@@ -62,6 +62,12 @@ def test_a_record_of_a_process_that_has_ended_is_nobodys_address(tmp_path):
         assert {bearer for _, bearer, _ in server.asked} == {f"Bearer {TOKEN}"}
 
 
+def test_an_https_url_names_a_tunnel(tmp_path):
+    for say in (["--url", "https://llm.example"], []):
+        done = llorch(*say, "ls", state_dir=tmp_path, env={**ENV, "LLORCH_URL": "https://llm.example"})
+        assert done.returncode == 2 and b"ssh -L 8080:127.0.0.1:8080 llm.example" in done.stderr, done.stderr
+
+
 def test_without_a_record_the_configured_address_is_asked(tmp_path):
     with SaidServer(answers=ANSWERS) as server:
         for host in ("127.0.0.1", "localhost", "0.0.0.0"):
