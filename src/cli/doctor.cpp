@@ -1,6 +1,6 @@
 // llorch doctor: is this machine, its configuration and the stack in order, and what to do if not.
 #include <fmt/core.h>
-#include <netinet/in.h>
+#include <netdb.h>
 #include <sys/socket.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -12,6 +12,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/descriptor.h"
 #include "base/error_detail.h"
 #include "base/file.h"
 #include "base/process.h"
@@ -20,6 +21,7 @@
 #include "cli/commands.h"
 #include "cli/terminal_text.h"
 #include "engine/compute/cpu/backend.h"
+#include "net/http/url.h"
 #include "wire/catalog.h"
 #include "wire/json.h"
 #include "wire/meta.h"
@@ -91,26 +93,30 @@ Check check_programs() {
           "install the package again, or build all of it"};
 }
 
-// Whether somebody else listens where a daemon is to. Only addresses of IPv4 are tried.
+// Whether somebody else listens there, so that a daemon cannot. False for port 0 and what is no address.
+bool is_taken(const std::string& bind) {
+  const auto url = net::http::parse_url("http://" + bind);
+  if (!url) return false;
+  const std::string host = url->host == "localhost" ? "127.0.0.1" : url->host;
+  addrinfo hints{};
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* address = nullptr;
+  if (::getaddrinfo(host.c_str(), std::to_string(url->port).c_str(), &hints, &address) != 0) return false;
+  const base::Descriptor fd(::socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  const bool out = ::bind(fd.get(), address->ai_addr, address->ai_addrlen) != 0 && errno == EADDRINUSE;
+  ::freeaddrinfo(address);
+  return out;
+}
+
 std::optional<Check> check_ports(const config::Config& config) {
   for (const auto& [key, bind] : {std::pair{"orchestratord.bind", config.orchestratord.bind},
                                   std::pair{"pool-managerd.bind", config.pool_managerd.bind}}) {
-    const std::size_t colon = bind.rfind(':');
-    const int port = colon == std::string::npos ? 0 : std::atoi(bind.c_str() + colon + 1);
-    if (port <= 0 || port > 65535) continue;
-    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const int on = 1;
-    ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(static_cast<std::uint16_t>(port));
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    const bool is_taken = ::bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 && errno == EADDRINUSE;
-    ::close(fd);
-    if (is_taken) {
-      return Check{"ports", false, fmt::format("another program listens on port {} ({})", port, key),
-                   fmt::format("end it, or choose another: {}: 127.0.0.1:PORT", key)};
-    }
+    if (!is_taken(bind)) continue;
+    return Check{"ports", false, fmt::format("another program listens at {} ({})", bind, key),
+                 fmt::format("end it, or choose another: {}: {}:PORT", key, bind.substr(0, bind.rfind(':')))};
   }
   return std::nullopt;
 }

@@ -535,6 +535,14 @@ def test_doctor_finds_what_is_wrong_and_says_what_to_do(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         found = wrong("--set", "devices.allow_cpu=true", "--set", f"pool-managerd.bind=127.0.0.1:{taken.getsockname()[1]}")
         assert "pool-managerd.bind" in found["ports"]["next"]
+    with socket.create_server(("127.0.0.2", 0)) as taken:  # looked for at the address that is configured, and at all of a wildcard
+        port = taken.getsockname()[1]
+        for host, is_found in (("127.0.0.2", True), ("127.0.0.3", False), ("0.0.0.0", True)):
+            done = llorch("--json", *NOWHERE, "--set", "devices.allow_cpu=true", "--set", f"pool-managerd.bind={host}:{port}", "doctor",
+                          state_dir=tmp_path / "state")
+            found = {c["check"]: c for c in json.loads(done.stdout)["checks"]}
+            assert ("ports" in found) == is_found, (host, done.stdout)
+            assert not is_found or f"pool-managerd.bind: {host}:PORT" in found["ports"]["next"]
     (tmp_path / "state").rmdir()
     (tmp_path / "state").write_text("a file")
     assert "--state-dir" in wrong("--set", "devices.allow_cpu=true")["state"]["next"]
