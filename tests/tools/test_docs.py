@@ -19,6 +19,17 @@ def test_links_between_pages_lead_somewhere(repository):
     assert broken == []
 
 
+def test_every_table_has_a_head(repository):
+    """A row behind an empty line is no row of the table before it, and is shown as it is written."""
+    lost = []
+    for page in pages(repository):
+        lines = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL).splitlines()
+        for before, line, after in zip(["", *lines], lines, [*lines[1:], ""]):
+            if line.startswith("|") and not before.startswith("|") and not re.fullmatch(r"\|([ :-]*-[ :-]*\|)+", after.strip()):
+                lost.append(f"{page.relative_to(repository)}: {line}")
+    assert lost == []
+
+
 def test_pages_keep_their_length(repository):
     assert (repository / "ARCHITECTURE.md").read_text(encoding="utf-8").count("\n") <= 400
     for directory, lines_max in (("docs/adr", 80), ("docs/internals", 120)):
