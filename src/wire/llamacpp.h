@@ -96,10 +96,10 @@ struct LlamaCppGeneration {
   std::optional<JsonSchema> json_schema;
   std::optional<std::vector<std::string>> samplers;  // those that are not listed are off; their order is ours
   std::optional<std::vector<std::string>> response_fields;
+  std::int64_t n_cmpl = 1;  // completions that are asked for; one is made
   // Refused but for what they are where left out.
   bool ignore_eos = false;
   bool post_sampling_probs = false;
-  std::int64_t n_cmpl = 1;
   std::optional<JsonArray> lora;
 };
 

@@ -91,7 +91,7 @@ struct Table<LlamaCppGeneration> {
   using S = LlamaCppGeneration;
   static constexpr double kAny = 9e15;
   static constexpr double kCountMax = 10'000'000;
-  static Fields fields() { return joined({answer_fields(), cut_fields(), penalty_fields(), refused_fields()}); }
+  static Fields fields() { return joined({answer_fields(), cut_fields(), penalty_fields(), other_fields()}); }
 
  private:
   static Fields answer_fields() {
@@ -146,10 +146,10 @@ struct Table<LlamaCppGeneration> {
                  "Lists of a token id and what is added to its logit, false for -100; or an object of both.",
                  {0, 1024})};
   }
-  static Fields refused_fields() {
+  static Fields other_fields() {
     return {optional("ignore_eos", &S::ignore_eos, "Refused unless false."),
             optional("post_sampling_probs", &S::post_sampling_probs, "Refused unless false."),
-            optional("n_cmpl", &S::n_cmpl, "Refused unless 1.", {1, kCountMax}),
+            optional("n_cmpl", &S::n_cmpl, "Accepted; one completion is made.", {1, kCountMax}),
             optional("lora", &S::lora, "Refused unless empty.", {0, 1 << 16})};
   }
 };

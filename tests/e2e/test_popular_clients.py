@@ -19,6 +19,7 @@ USER = {"role": "user", "content": "go"}
 SYSTEM = {"role": "system", "content": "s"}
 CALL = {"id": "call_1", "type": "function", "function": {"name": "read_file", "arguments": "{\"path\":\"a\"}"}}
 PARTS = [{"type": "text", "text": "go"}]
+FILL_IN_MARKERS = ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>", "<|repo_name|>", "<|file_sep|>")
 BROWSER = {"User-Agent": "Mozilla/5.0", "Accept": "*/*"}
 
 
@@ -26,12 +27,14 @@ BROWSER = {"User-Agent": "Mozilla/5.0", "Accept": "*/*"}
 def running_stack(tmp_path_factory):
     models = tmp_path_factory.mktemp("models")
     write_chat_model(models / "chat", HERMES_TEMPLATE, HERMES_MARKERS)
+    write_chat_model(models / "coder", markers=FILL_IN_MARKERS)
     write_embedding_model(models / "embed")
     write_cross_encoder(models / "judge")
-    settings = {f"models.aliases.{name}": f"file:{models / name}" for name in ("chat", "embed", "judge")}
-    settings |= {"models.allowed_roots": f"{MODEL.parent},{models}", "orchestratord.limits.workers_per_gpu": "4"}
+    names = ("chat", "coder", "embed", "judge")
+    settings = {f"models.aliases.{name}": f"file:{models / name}" for name in names}
+    settings |= {"models.allowed_roots": f"{MODEL.parent},{models}", "orchestratord.limits.workers_per_gpu": "6"}
     with Stack(settings) as stack:
-        for name in ("chat", "embed", "judge"):
+        for name in names:
             wait_for("the model to be known", lambda name=name: "facts" in stack.request("GET", f"/v2/catalog/models/{name}?facts=true").json)
         yield stack
 
@@ -49,6 +52,11 @@ def messages(path="/v1/messages", **fields):
     if path != "/v1/messages":
         del body["max_tokens"]
     return "POST", path + "?beta=true", body
+
+
+def infill(**fields):
+    return "POST", "/infill", {"model": "coder", "id_slot": 0, "input_prefix": "def f(a):\n", "input_suffix": "\nprint(f(1))\n", "cache_prompt": True,
+                               "input_extra": [{"filename": "a.py", "text": "b = 1\n"}], "prompt": "    ret", "t_max_prompt_ms": 500, **fields}
 
 
 def ollama(path, **fields):
@@ -131,6 +139,9 @@ REQUESTS = {
         "stop": ["<fim_prefix>", "<|endoftext|>", "\n\n"]}),
     "llama.vscode, is it there": ("GET", "/v1/health", None),
     "llama.vscode, model": ("GET", "/props?model=demo", None),
+    "llama.vscode, completion": infill(n_predict=4, n_cmpl=3, top_k=40, top_p=0.99, stream=False, samplers=["top_k", "top_p", "infill"],
+                                       n_indent=4, t_max_predict_ms=1000),
+    "llama.vscode, preparation": infill(n_predict=0, samplers=[], t_max_predict_ms=1),
     "aider": chat(stream=True, temperature=0, messages=[SYSTEM, USER, {"role": "assistant", "content": "Ok."}, USER]),
     "Zed": chat(stream=True, stream_options={"include_usage": True}, max_completion_tokens=4, stop=[], temperature=1.0, tools=[FUNCTION],
                 tool_choice="auto", parallel_tool_calls=False, prompt_cache_key="p", messages=AGENT_TURNS),

@@ -90,6 +90,15 @@ TEST(LlamaCppCompletion, SpecialNumbersMeanWhatTheyMeanThere) {
   EXPECT_EQ(completion(R"("grammar":"")").submission.sampling.grammar, std::nullopt);
 }
 
+// As servers did that did not know the field yet.
+TEST(LlamaCppCompletion, OneCompletionIsMadeHoweverManyAreAskedFor) {
+  const CompletionCall one = completion(R"("n_predict":4)");
+  const CompletionCall several = completion(R"("n_predict":4,"n_cmpl":3)");
+  EXPECT_EQ(wire::encode(several.submission), wire::encode(one.submission));
+  EXPECT_EQ(several.answer.settings, one.answer.settings) << "n_cmpl tells how many were made";
+  EXPECT_TRUE(decode_infill(R"({"input_prefix":"p","input_suffix":"s","n_cmpl":3})"));
+}
+
 // As editors list them.
 TEST(LlamaCppCompletion, ASamplerThatIsNotListedIsOff) {
   const auto submission = completion(R"("samplers":["top_k","top_p","infill"],"repeat_penalty":1.5)").submission;
@@ -118,7 +127,7 @@ TEST(LlamaCppCompletion, RefusalsNameTheFieldAndTheReason) {
       {R"({"prompt":"p","temperature":5})", "temperature range"},
       {R"({"prompt":"p","ignore_eos":true})", "ignore_eos unsupported"},
       {R"({"prompt":"p","post_sampling_probs":true})", "post_sampling_probs unsupported"},
-      {R"({"prompt":"p","n_cmpl":2})", "n_cmpl unsupported"},
+      {R"({"prompt":"p","n_cmpl":0})", "n_cmpl range"},
       {R"({"prompt":"p","lora":[{"id":0}]})", "lora unsupported"},
       {R"({"prompt":"p","logit_bias":[["a",1]]})", "logit_bias type"},
       {R"({"prompt":"p","logit_bias":[[1,1],[1,2]]})", "logit_bias duplicate"},

@@ -20,7 +20,6 @@ base::Result<> check_refused(const wire::LlamaCppGeneration& given) {
   const std::pair<std::string_view, bool> unsupported[] = {
       {"ignore_eos", given.ignore_eos},
       {"post_sampling_probs", given.post_sampling_probs},
-      {"n_cmpl", given.n_cmpl != 1},
       {"lora", given.lora && given.lora->text != "[]"},
   };
   for (const auto& [field, is_set] : unsupported) {
@@ -117,6 +116,7 @@ std::string settings_of(wire::LlamaCppGeneration given) {
   given.grammar.reset();
   given.json_schema.reset();
   given.response_fields.reset();
+  given.n_cmpl = 1;
   if (!given.stop) given.stop.emplace();
   const std::string object = wire::encode(given);
   return object.substr(1, object.size() - 2);
