@@ -228,6 +228,14 @@ def test_it_is_answered(stack, client):
     assert not stream or response.headers["content-type"].startswith("text/event-stream")
 
 
+# n8n's credential for Ollama, and other programs with a field for a key that may stay empty.
+@pytest.mark.parametrize("field", ["Bearer ", "Bearer none"])
+def test_a_token_where_none_is_configured(stack, field):
+    for path in ("/api/tags", "/v1/models", "/props?model=demo"):
+        assert stack.request("GET", path, headers={"Authorization": field}).status == 200, path
+    assert stack.request("GET", "/v2/tasks", headers={"Authorization": field}).status == 401
+
+
 # Copilot lists what /api/tags has, looks at each with /api/show, and chats by that name under /v1.
 def test_what_copilot_reads(stack):
     names = [model["name"] for model in stack.request("GET", "/api/tags").json["models"]]

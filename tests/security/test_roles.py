@@ -117,3 +117,11 @@ def test_a_wrong_token_is_refused_where_none_is_needed(open_stack):
             refused = send(url, "GET", "/health", headers=headers)
             assert (refused.status, refused.code) == (401, "BAD_TOKEN"), (url, headers)
     wait_for("the stack to serve", lambda: send(open_stack.url, "GET", "/v2/health").status == 200)
+
+
+# Their clients cannot leave a token out.
+@pytest.mark.parametrize("path", ["/v1/models", "/api/tags", "/slots"])
+@pytest.mark.parametrize("field", ["Bearer ", "Bearer " + "x" * 40, ""])
+def test_routes_of_other_apis_look_at_a_token_where_there_are_any(open_stack, guarded_stack, path, field):
+    assert send(open_stack.url, "GET", path, headers={"Authorization": field}).status == 200
+    assert send(guarded_stack.url, "GET", path, headers={"Authorization": field}).status == 401

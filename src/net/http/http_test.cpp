@@ -297,9 +297,14 @@ TEST(Auth, OpenOnLoopbackOnly) {
   // Clients that cannot leave a token out say nothing with theirs; elsewhere, and where there is a token, it counts.
   EXPECT_EQ(authorize({}, {&wrong, "127.0.0.1:5", true}), local_operator());
   EXPECT_EQ(authorize({}, {&wrong, "10.0.0.9:5", true}).error().code, ErrorCode::kMissingToken);
+  // A header that names no token is one that was lost.
+  const Headers empty{{"Authorization", "Bearer "}};
+  EXPECT_EQ(authorize({}, {&empty, "127.0.0.1:5"}).error().code, ErrorCode::kBadToken);
+  EXPECT_EQ(authorize({}, {&empty, "127.0.0.1:5", true}), local_operator());
   const AuthRules open{.credentials = {credential_of(std::string(40, 'o'), Role::kOperator)},
                        .optional_on_loopback = true};
   EXPECT_EQ(authorize(open, {&wrong, "127.0.0.1:5", true}).error().code, ErrorCode::kBadToken);
+  EXPECT_EQ(authorize(open, {&empty, "127.0.0.1:5", true}).error().code, ErrorCode::kBadToken);
 }
 
 // A caller is who its token says, by the whole digest: two tokens whose digests begin alike are two callers.

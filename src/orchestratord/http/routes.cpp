@@ -283,7 +283,7 @@ Api::Gateway Api::llamacpp() {
   Api::Gateway out;
   for (const char* path :
        {"/tokenize", "/detokenize", "/apply-template", "/props", "/slots", "/completion", "/infill", "/embedding"}) {
-    out.paths.push_back({.prefix = path, .write_error = llamacpp::error_response});
+    out.paths.push_back({.prefix = path, .write_error = llamacpp::error_response, .always_sends_token = true});
   }
   out.routes = {
       {"POST", "/tokenize", Scope::kTenant, on_request_executor_counted(llamacpp_, &Gateway::tokenize), may_ask()},
@@ -304,8 +304,7 @@ Api::Gateway Api::llamacpp() {
       {"GET", "/v1/health", Scope::kPublic, handler(meta_, &Meta::health)},
   };
   for (const char* path : {"/rerank", "/reranking", "/v1/rerank", "/v1/reranking"}) {
-    const bool is_openai = std::string_view(path).starts_with("/v1/");  // whose clients bring a token always
-    out.paths.push_back({.prefix = path, .write_error = llamacpp::error_response, .always_sends_token = is_openai});
+    out.paths.push_back({.prefix = path, .write_error = llamacpp::error_response, .always_sends_token = true});
     out.routes.push_back(
         {"POST", path, Scope::kTenant, on_request_executor_submitted(llamacpp_, &Gateway::rerank), may_submit()});
   }
@@ -315,7 +314,7 @@ Api::Gateway Api::llamacpp() {
 Api::Gateway Api::ollama() {
   using ollama::Gateway;
   return {
-      .paths = {{.prefix = "/api/", .write_error = ollama::error_response}},
+      .paths = {{.prefix = "/api/", .write_error = ollama::error_response, .always_sends_token = true}},
       .routes = {
           {"POST", "/api/chat", Scope::kTenant, on_request_executor_submitted(ollama_, &Gateway::chat), may_submit()},
           {"POST", "/api/generate", Scope::kTenant, on_request_executor_submitted(ollama_, &Gateway::generate),

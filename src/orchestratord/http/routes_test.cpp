@@ -82,6 +82,23 @@ TEST(OpenApi, DescribesExactlyWhatIsServed) {
   EXPECT_EQ(served, described);
 }
 
+// The router of /v1 is an API of ours.
+TEST(Gateways, ClientsOfOtherApisMaySendAnyTokenWhereNoneIsConfigured) {
+  const config::Config config;
+  Context context;
+  context.config = &config;
+  Api api(context);
+  const std::vector<Api::Gateway> gateways = api.gateways({});
+  std::size_t paths = 0;
+  for (std::size_t i = 0; i < gateways.size(); ++i) {
+    for (const net::http::Gateway& path : gateways[i].paths) {
+      EXPECT_EQ(path.always_sends_token, i > 0) << path.prefix;
+      ++paths;
+    }
+  }
+  EXPECT_GT(paths, 15u);
+}
+
 // ORCH-3096, OC-CTRL-2061: the version told by /v2/meta is the document's.
 TEST(OpenApi, HasTheVersionOfTheApi) {
   for (const YAML::Node& document : documents()) {
