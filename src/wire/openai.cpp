@@ -1,6 +1,7 @@
 #include "wire/openai.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "wire/embedding_fields.h"
@@ -190,6 +191,23 @@ struct Codec<OpenAiSeed> {
   static bj::object schema(const Bounds& b) { return integer_schema(b); }
 };
 
+// The lower bound is of those from 0 on.
+template <>
+struct Codec<TokensMax> {
+  static base::Result<> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys unknown,
+                             TokensMax& out) {
+    out.tokens.reset();
+    if (const std::int64_t* number = v.if_int64(); number != nullptr && *number < 0) return {};
+    return Codec<std::int64_t>::read(v, path, b, unknown, out.tokens.emplace());
+  }
+  static void write(std::string& out, const TokensMax& v) { Codec<std::int64_t>::write(out, v.tokens.value_or(-1)); }
+  static bj::object schema(const Bounds& b) {
+    bj::object out = integer_schema({-std::numeric_limits<double>::infinity(), b.max});
+    out["not"] = bj::object{{"const", 0}};
+    return out;
+  }
+};
+
 template <>
 struct Table<OpenAiRequest> {
   using S = OpenAiRequest;
@@ -228,7 +246,8 @@ struct Table<ChatCompletionRequest> {
         required("messages", &S::messages, "Conversation to continue, for the model's chat template.",
                  {0, kRequestBytesMax}),
         optional("max_completion_tokens", &S::max_completion_tokens,
-                 "Tokens to generate at most. Omitted: what the context has room for.", {1, kOutputTokensAskedMax}),
+                 "Tokens to generate at most. Omitted or below 0: what the context has room for.",
+                 {1, kOutputTokensAskedMax}),
         optional("max_tokens", &S::max_tokens, "Older spelling of max_completion_tokens.", {1, kOutputTokensAskedMax}),
         optional("logprobs", &S::logprobs, "Every token comes with its log-probability."),
         optional("top_logprobs", &S::top_logprobs, "With logprobs: how many of the likeliest tokens are listed.",
@@ -337,7 +356,8 @@ struct Table<ResponsesRequest> {
                  {0, kRequestBytesMax}),
         optional("instructions", &S::instructions, "A system message before the input.", {0, 4 << 20}),
         optional("max_output_tokens", &S::max_output_tokens,
-                 "Tokens to generate at most. Omitted: what the context has room for.", {1, kOutputTokensAskedMax}),
+                 "Tokens to generate at most. Omitted or below 0: what the context has room for.",
+                 {1, kOutputTokensAskedMax}),
         optional("top_logprobs", &S::top_logprobs, "How many of the likeliest tokens are listed with each.", {0, 20}),
         optional("include", &S::include, "Known: message.output_text.logprobs. Others change nothing.", {0, 16}),
         optional("text", &S::text, "The output's format."),
@@ -465,17 +485,18 @@ template <>
 struct Table<TextCompletionRequest> {
   using S = TextCompletionRequest;
   static Fields own() {
-    return {
-        required("prompt", &S::prompt, "Text to continue or its token ids, or several.", {0, kRequestBytesMax}),
-        optional("max_tokens", &S::max_tokens, "Tokens to generate at most. Omitted: 16.", {1, kOutputTokensAskedMax}),
-        optional("logprobs", &S::logprobs, "Every token comes with its log-probability and this many likelier ones.",
-                 {0, 5}),
-        optional("echo", &S::echo, "The text begins with the prompt. Not with logprobs."),
-        optional("best_of", &S::best_of, "As n; left out it is."),
-        optional("user", &S::user, "Accepted; changes nothing."),
-        optional("suffix", &S::suffix,
-                 "What follows on the output: the model fills in between the prompt and this. Empty: none.",
-                 {0, 4 << 20})};
+    return {required("prompt", &S::prompt, "Text to continue or its token ids, or several.", {0, kRequestBytesMax}),
+            optional("max_tokens", &S::max_tokens,
+                     "Tokens to generate at most. Omitted: 16. Below 0: what the context has room for.",
+                     {1, kOutputTokensAskedMax}),
+            optional("logprobs", &S::logprobs,
+                     "Every token comes with its log-probability and this many likelier ones.", {0, 5}),
+            optional("echo", &S::echo, "The text begins with the prompt. Not with logprobs."),
+            optional("best_of", &S::best_of, "As n; left out it is."),
+            optional("user", &S::user, "Accepted; changes nothing."),
+            optional("suffix", &S::suffix,
+                     "What follows on the output: the model fills in between the prompt and this. Empty: none.",
+                     {0, 4 << 20})};
   }
   static Fields fields() {
     return joined(

@@ -57,6 +57,11 @@ struct OpenAiSeed {
   std::uint64_t bits = 0;
 };
 
+// On the wire an integer; below 0 there is no limit. 0 is refused.
+struct TokensMax {
+  std::optional<std::int64_t> tokens;  // absent: no limit
+};
+
 // What both kinds of request share.
 struct OpenAiRequest {
   std::string model;
@@ -77,8 +82,8 @@ struct ChatCompletionRequest {
   OpenAiRequest common;
   SamplingRequest extensions;  // the fields that the API does not have
   JsonArray messages;
-  std::optional<std::int64_t> max_completion_tokens;  // omitted, like max_tokens: what the context has room for
-  std::optional<std::int64_t> max_tokens;             // older spelling
+  std::optional<TokensMax> max_completion_tokens;  // omitted, like max_tokens: what the context has room for
+  std::optional<TokensMax> max_tokens;             // older spelling
   std::optional<bool> logprobs;
   std::optional<std::int64_t> top_logprobs;
   std::optional<ResponseFormat> response_format;
@@ -123,7 +128,7 @@ struct ResponsesRequest {
   SamplingRequest extensions;  // the fields that the API does not have
   TextOrList input;
   std::optional<std::string> instructions;  // a system message before `input`
-  std::optional<std::int64_t> max_output_tokens;
+  std::optional<TokensMax> max_output_tokens;
   std::optional<std::int64_t> top_logprobs;
   std::optional<std::vector<std::string>> include;  // known: message.output_text.logprobs
   std::optional<ResponseText> text;
@@ -187,8 +192,8 @@ struct TextCompletionRequest {
   OpenAiRequest common;
   SamplingRequest extensions;  // the fields that the API does not have
   Prompts prompt;
-  std::optional<std::int64_t> max_tokens;  // omitted: 16
-  std::optional<std::int64_t> logprobs;    // how many of the likeliest tokens are listed
+  std::optional<TokensMax> max_tokens;   // omitted: 16
+  std::optional<std::int64_t> logprobs;  // how many of the likeliest tokens are listed
   std::optional<bool> echo;
   std::optional<std::int64_t> best_of;
   std::optional<std::string> suffix;  // empty: none

@@ -127,6 +127,7 @@ REQUESTS = {
     "LibreChat": chat(stream=True, user="65f0c1", temperature=1, top_p=1, presence_penalty=0, frequency_penalty=0, stop=["||>"]),
     "LobeChat": chat(stream=True, temperature=1, top_p=1, presence_penalty=0, frequency_penalty=0, stream_options={"include_usage": True}),
     "n8n, models": ("GET", "/v1/models", None),
+    "LM Studio's clients, without a limit": chat(stream=False, max_tokens=-1, stop=["e", "a", "t", "o", "s", "r", " ", "n"]),
     # Editors and agents.
     "Continue, chat": chat(stream=True, stop=["<|im_end|>", "<|im_start|>"], messages=[{"role": "user", "content": PARTS}]),
     "Continue, completion": ("POST", "/v1/completions", {

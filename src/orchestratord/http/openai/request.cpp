@@ -38,6 +38,11 @@ wire::SamplingRequest sampling_of(const wire::OpenAiRequest& common, const wire:
   return out;
 }
 
+// Of a field that may be left out; absent as well where there is no limit.
+std::optional<std::int64_t> tokens_of(const std::optional<wire::TokensMax>& given) {
+  return given ? given->tokens : std::nullopt;
+}
+
 base::Result<Request> shared_part(const wire::OpenAiRequest& common, const wire::SamplingRequest& extensions) {
   Request out;
   out.submission.model = common.model;
@@ -135,11 +140,12 @@ void set_service_tier(const std::optional<wire::ServiceTier>& tier, Request& req
 }
 
 base::Result<std::optional<std::int64_t>> chat_tokens_max(const wire::ChatCompletionRequest& body) {
-  if (!body.max_completion_tokens) return body.max_tokens;
-  if (body.max_tokens && body.max_tokens != body.max_completion_tokens) {
+  const std::optional<std::int64_t> tokens = tokens_of(body.max_completion_tokens);
+  const std::optional<std::int64_t> older = tokens_of(body.max_tokens);
+  if (tokens && older && tokens != older) {
     return refused("max_tokens", "combination", "max_tokens contradicts max_completion_tokens; leave it out");
   }
-  return body.max_completion_tokens;
+  return tokens ? tokens : older;
 }
 
 base::Result<> check_modalities(const std::optional<std::vector<std::string>>& modalities) {
@@ -167,7 +173,8 @@ base::Result<> check_response(const wire::ResponsesRequest& body) {
 std::string asked_members(const wire::ResponsesRequest& body) {
   json::object out;
   out["instructions"] = body.instructions ? json::value(json::string(*body.instructions)) : json::value();
-  out["max_output_tokens"] = body.max_output_tokens ? json::value(*body.max_output_tokens) : json::value();
+  const std::optional<std::int64_t> tokens_max = tokens_of(body.max_output_tokens);
+  out["max_output_tokens"] = tokens_max ? json::value(*tokens_max) : json::value();
   out["parallel_tool_calls"] = body.parallel_tool_calls.value_or(true);
   out["temperature"] = body.common.temperature.value_or(1.0);
   const wire::ToolChoice choice = body.tool_choice.value_or(wire::ResponseToolChoice{}).choice;
@@ -227,7 +234,7 @@ base::Result<Request> decode_completion(std::string_view text) {
   } else {
     submission.parse_special = true;
   }
-  submission.max_tokens = chat::lowered_tokens(body.max_tokens.value_or(kCompletionTokens));
+  submission.max_tokens = chat::lowered_tokens(body.max_tokens ? body.max_tokens->tokens : kCompletionTokens);
   submission.sampling.logprobs = body.logprobs.has_value();
   submission.sampling.top_logprobs = body.logprobs.value_or(0);
   out.answer.endpoint = Endpoint::kCompletions;
@@ -251,7 +258,7 @@ base::Result<Request> decode_response(std::string_view text) {
   TRY(check_response(body));
   Request out = TRY(shared_part(body.common, body.extensions));
   wire::SubmitRequest& submission = out.submission;
-  submission.max_tokens = chat::lowered_tokens(body.max_output_tokens);
+  submission.max_tokens = chat::lowered_tokens(tokens_of(body.max_output_tokens));
   ResponseTools tools = TRY(chat_tools(body.tools));
   submission.messages = TRY(template_messages(TRY(chat_messages(body.input, body.instructions, tools.members))));
   submission.chat_template_kwargs = std::move(body.chat_template_kwargs);

@@ -120,6 +120,22 @@ TEST(OpenAiRequests, NullOfAnyFieldMeansLeftOut) {
   EXPECT_EQ(detail(decode_chat(R"({"model":null,"messages":[]})").error(), "reason"), "missing");
 }
 
+TEST(OpenAiRequests, BelowZeroTokensIsNoLimit) {
+  EXPECT_FALSE(chat(R"("max_tokens":-1)").submission.max_tokens);
+  EXPECT_FALSE(chat(R"("max_completion_tokens":-2)").submission.max_tokens);
+  EXPECT_EQ(chat(R"("max_tokens":-1,"max_completion_tokens":5)").submission.max_tokens, 5);
+  EXPECT_EQ(chat(R"("max_tokens":5,"max_completion_tokens":-1)").submission.max_tokens, 5);
+  EXPECT_FALSE(completion(R"("max_tokens":-1)").submission.max_tokens) << "16 is of a request without a number";
+  const auto response = decode_response(R"({"model":"m","input":"a","max_output_tokens":-1})");
+  ASSERT_TRUE(response) << response.error().message;
+  EXPECT_FALSE(response->submission.max_tokens);
+  EXPECT_NE(response->answer.asked.find(R"("max_output_tokens":null)"), std::string::npos) << response->answer.asked;
+  for (const char* none : {R"("max_tokens":0)", R"("max_completion_tokens":0)"}) {
+    EXPECT_EQ(detail(decode_chat(chat_body(none)).error(), "reason"), "range") << none;
+  }
+  EXPECT_EQ(detail(decode_completion(R"({"model":"m","prompt":"p","max_tokens":0})").error(), "reason"), "range");
+}
+
 TEST(OpenAiRequests, ASeedBelow0IsTheOneOfTheSameBits) {
   EXPECT_EQ(chat(R"("seed":-1)").submission.seed, 0xffff'ffff'ffff'ffffU);
   EXPECT_EQ(chat(R"("seed":-9223372036854775808)").submission.seed, 0x8000'0000'0000'0000U);
