@@ -83,10 +83,15 @@ struct Table<ResponseFormat> {
   using S = ResponseFormat;
   static Fields fields() {
     return {required("type", &S::type, "What the output is."),
-            optional("json_schema", &S::json_schema, "Exactly with type json_schema.")};
+            optional("json_schema", &S::json_schema, "Exactly with type json_schema."),
+            optional("schema", &S::schema, "With type json_object: what the output follows. Omitted: any object.",
+                     {0, 1 << 20})};
   }
 
   static base::Result<> validate(const S& f) {
+    if (f.schema && f.type != ResponseFormatType::kJsonObject) {
+      return field_error("response_format.schema", "combination", "schema stands beside type json_object alone");
+    }
     if (f.json_schema.has_value() == (f.type == ResponseFormatType::kJsonSchema)) return {};
     return field_error("response_format.json_schema", "combination", "type json_schema and json_schema go together");
   }

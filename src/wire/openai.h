@@ -35,6 +35,7 @@ struct NamedJsonSchema {
 struct ResponseFormat {
   ResponseFormatType type = ResponseFormatType::kText;
   std::optional<NamedJsonSchema> json_schema;  // exactly with kJsonSchema
+  std::optional<JsonSchema> schema;            // with kJsonObject, as other servers have it; omitted: any object
 };
 struct StreamOptions {
   std::optional<bool> include_usage;

@@ -161,6 +161,8 @@ REQUESTS = {
             "discriminator": {"propertyName": "kind", "mapping": {"f": "#/$defs/F"}}, "oneOf": [{"$ref": "#/$defs/F"}]}},
         "$defs": {"F": {"type": "object", "additionalProperties": False, "required": ["kind"], "example": {"kind": "f"},
                         "properties": {"kind": {"const": "f"}, "path": {"type": "string", "format": "file-path"}}}}}}}),
+    "instructor, with a schema": chat(response_format={"type": "json_object", "schema": {
+        "type": "object", "properties": {"at": {"enum": ["a", "b"]}}, "required": ["at"], "additionalProperties": False}}),
     "LlamaIndex": chat(temperature=0.1, stream=False, tools=[FUNCTION], tool_choice="auto", messages=AGENT_TURNS),
     "Vercel AI SDK, compatible": chat(stream=True, response_format={"type": "json_schema", "json_schema": {
         "name": "response", "schema": {**SCHEMA, "$schema": "http://json-schema.org/draft-07/schema#"}}}),
@@ -235,6 +237,21 @@ def test_a_token_where_none_is_configured(stack, field):
     for path in ("/api/tags", "/v1/models", "/props?model=demo"):
         assert stack.request("GET", path, headers={"Authorization": field}).status == 200, path
     assert stack.request("GET", "/v2/tasks", headers={"Authorization": field}).status == 401
+
+
+# What a client moves, renames or sends beside it means what its own server makes of it.
+def test_fields_of_other_servers_mean_what_they_say(stack):
+    def answer(**fields):
+        _, path, body = chat(**{"temperature": 1, "seed": 7, **fields})
+        response = stack.request("POST", path, body)
+        assert response.status == 200, response.body
+        return response.json
+
+    def said(**fields):
+        return answer(**fields)["choices"][0]["message"]["content"]
+
+    schema = {"type": "object", "properties": {"at": {"enum": ["a", "b"]}}, "required": ["at"], "additionalProperties": False}
+    assert json.loads(said(max_tokens=200, response_format={"type": "json_object", "schema": schema})).keys() == {"at"}
 
 
 # Copilot lists what /api/tags has, looks at each with /api/show, and chats by that name under /v1.

@@ -211,7 +211,7 @@ base::Result<Request> decode_chat(std::string_view text) {
   submission.sampling.logprobs = body.logprobs.value_or(false);
   submission.sampling.top_logprobs = body.top_logprobs.value_or(0);
   if (const auto& format = body.response_format) {
-    const auto schema = format->json_schema ? format->json_schema->schema : std::nullopt;
+    const auto schema = format->json_schema ? format->json_schema->schema : format->schema;
     TRY(set_format("response_format", format->type, schema, submission.sampling));
   }
   TRY(set_tools(body.tools, body.tool_choice.value_or(wire::ToolChoice{}), body.parallel_tool_calls, out));

@@ -153,6 +153,15 @@ TEST(OpenAiChat, ResponseFormatsConstrainTheOutput) {
             R"({"type":"integer"})");
 }
 
+// As llama.cpp's older server and hosted ones have it.
+TEST(OpenAiChat, AnObjectMayHaveASchema) {
+  EXPECT_EQ(chat(R"("response_format":{"type":"json_object","schema":{"type":"integer"}})")
+                .submission.sampling.json_schema->text,
+            R"({"type":"integer"})");
+  EXPECT_EQ(chat(R"("response_format":{"type":"json_object","schema":null})").submission.sampling.json_schema->text,
+            R"({"type":"object"})");
+}
+
 TEST(OpenAiChat, ReasoningEffortIsAVariableOfTheTemplate) {
   const auto kwargs = [](const std::string& members) { return chat(members).submission.chat_template_kwargs->text; };
   EXPECT_EQ(kwargs(R"("reasoning_effort":"none")"), R"({"enable_thinking":false})");
@@ -217,6 +226,9 @@ TEST(OpenAiChat, RefusalsNameTheFieldAndTheReason) {
       {R"("stream_options":{"x":1},"stream":true)", "stream_options.x", "unknown"},
       {R"("response_format":{"type":"xml"})", "response_format.type", "enum"},
       {R"("response_format":{"type":"json_schema"})", "response_format.json_schema", "combination"},
+      {R"("response_format":{"type":"json_schema","schema":{}})", "response_format.schema", "combination"},
+      {R"("response_format":{"type":"text","schema":{}})", "response_format.schema", "combination"},
+      {R"("response_format":{"type":"json_object","schema":7})", "response_format.schema", "type"},
       {R"("response_format":{"type":"json_object"},"regex":"a")", "response_format", "combination"},
       {R"("regex":"a","grammar":"root ::= \"a\"")", "grammar", "combination"},
       {R"("tool_choice":"required")", "tool_choice", "combination"},
