@@ -49,6 +49,13 @@ struct EnumNames<ToolChoiceMode> {
                                            std::pair{ToolChoiceMode::kAuto, std::string_view("auto")},
                                            std::pair{ToolChoiceMode::kRequired, std::string_view("required")}};
 };
+template <>
+struct EnumNames<ThinkingMode> {
+  static constexpr auto names = std::array{std::pair{ThinkingMode::kEnabled, std::string_view("enabled")},
+                                           std::pair{ThinkingMode::kDisabled, std::string_view("disabled")},
+                                           std::pair{ThinkingMode::kAuto, std::string_view("auto")},
+                                           std::pair{ThinkingMode::kAdaptive, std::string_view("adaptive")}};
+};
 
 // Bounds count the bytes of each text.
 template <>
@@ -213,6 +220,37 @@ struct Codec<TokensMax> {
   }
 };
 
+// An object of which only the fields of the table are looked at, also where unknown fields are refused.
+template <class S>
+struct LooseCodec {
+  static base::Result<> read(const bj::value& v, const Path& path, const Bounds&, UnknownKeys, S& out) {
+    return read_object(fields(), v, path, UnknownKeys::kIgnore, &out);
+  }
+  static void write(std::string& out, const S& v) { write_object(fields(), out, &v); }
+  static bj::object schema(const Bounds&) {
+    const S defaults{};
+    bj::object described = object_schema(fields(), &defaults);
+    described.erase("additionalProperties");
+    return described;
+  }
+
+ private:
+  static const Fields& fields() {
+    static const Fields list = Table<S>::fields();
+    return list;
+  }
+};
+
+template <>
+struct Table<ThinkingOfChat> {
+  using S = ThinkingOfChat;
+  static Fields fields() {
+    return {required("type", &S::type, "Sets the template's variable enable_thinking; auto and adaptive do not.")};
+  }
+};
+template <>
+struct Codec<ThinkingOfChat> : LooseCodec<ThinkingOfChat> {};
+
 template <>
 struct Table<OpenAiRequest> {
   using S = OpenAiRequest;
@@ -268,6 +306,10 @@ struct Table<ChatCompletionRequest> {
         optional("documents", &S::documents, "Texts the model may quote, for the chat template.", {0, 4 << 20}),
         optional("chat_template_kwargs", &S::chat_template_kwargs, "More variables for the chat template.",
                  {0, 1 << 16}),
+        optional("enable_thinking", &S::enable_thinking,
+                 "The template's variable of this name, where chat_template_kwargs does not have it."),
+        optional("thinking", &S::thinking, "The same, where enable_thinking is left out."),
+        optional("thinking_budget", &S::thinking_budget, kChangesNothing),
         optional("metadata", &S::metadata, kChangesNothing),
         optional("prediction", &S::prediction, kChangesNothing),
         optional("prompt_cache_key", &S::prompt_cache_key, kChangesNothing),

@@ -17,6 +17,7 @@ enum class ResponseFormatType : std::uint8_t { kText, kJsonObject, kJsonSchema }
 enum class ReasoningEffort : std::uint8_t { kNone, kMinimal, kLow, kMedium, kHigh, kXhigh, kMax };
 enum class ServiceTier : std::uint8_t { kAuto, kDefault, kFlex, kPriority, kScale, kFast };
 enum class ToolChoiceMode : std::uint8_t { kNone, kAuto, kRequired };
+enum class ThinkingMode : std::uint8_t { kEnabled, kDisabled, kAuto, kAdaptive };
 
 inline constexpr std::int64_t kChoicesMax = 16;  // jobs of one prompt; a queue holds 100
 inline constexpr std::int64_t kPromptsMax = 64;  // jobs of one request, with several prompts
@@ -63,6 +64,10 @@ struct TokensMax {
   std::optional<std::int64_t> tokens;  // absent: no limit
 };
 
+// As hosted servers have it; the members that are not here change nothing.
+struct ThinkingOfChat {
+  ThinkingMode type = ThinkingMode::kAuto;  // kAuto and kAdaptive: as the chat template has it
+};
 // What both kinds of request share.
 struct OpenAiRequest {
   std::string model;
@@ -96,6 +101,10 @@ struct ChatCompletionRequest {
   std::optional<std::vector<std::string>> modalities;
   std::optional<JsonArray> documents;
   std::optional<JsonObject> chat_template_kwargs;
+  // Of other servers.
+  std::optional<bool> enable_thinking;     // the template's variable, where chat_template_kwargs has none
+  std::optional<ThinkingOfChat> thinking;  // the same, where enable_thinking is omitted
+  Ignored thinking_budget;
   Ignored metadata, prediction, prompt_cache_key, prompt_cache_options, prompt_cache_retention, safety_identifier,
       store, user, verbosity;
   Unsupported audio, function_call, functions, moderation, web_search_options;

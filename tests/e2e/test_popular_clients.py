@@ -127,6 +127,10 @@ REQUESTS = {
     "LibreChat": chat(stream=True, user="65f0c1", temperature=1, top_p=1, presence_penalty=0, frequency_penalty=0, stop=["||>"]),
     "LobeChat": chat(stream=True, temperature=1, top_p=1, presence_penalty=0, frequency_penalty=0, stream_options={"include_usage": True}),
     "n8n, models": ("GET", "/v1/models", None),
+    "Cherry Studio": chat(stream=True, stream_options={"include_usage": True}, enable_thinking=False),
+    "Cherry Studio, with a budget": chat(stream=True, enable_thinking=True, thinking_budget=4096),
+    "Cherry Studio, another provider": chat(stream=True, thinking={"type": "disabled"}),
+    "Dify": chat(stream=True, user="u", thinking={"type": "enabled", "budget_tokens": 1024}, chat_template_kwargs={"enable_thinking": True}),
     "LM Studio's clients, without a limit": chat(stream=False, max_tokens=-1, stop=["e", "a", "t", "o", "s", "r", " ", "n"]),
     # Editors and agents.
     "Continue, chat": chat(stream=True, stop=["<|im_end|>", "<|im_start|>"], messages=[{"role": "user", "content": PARTS}]),

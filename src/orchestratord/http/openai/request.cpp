@@ -148,6 +148,23 @@ base::Result<std::optional<std::int64_t>> chat_tokens_max(const wire::ChatComple
   return tokens ? tokens : older;
 }
 
+// Absent: the request says nothing of it.
+std::optional<bool> wants_thinking(const wire::ChatCompletionRequest& body) {
+  if (body.enable_thinking || !body.thinking) return body.enable_thinking;
+  switch (body.thinking->type) {
+    case wire::ThinkingMode::kEnabled: return true;
+    case wire::ThinkingMode::kDisabled: return false;
+    default: return std::nullopt;
+  }
+}
+
+// What the request says is more than what follows from an effort.
+chat::Thinking chat_thinking(const wire::ChatCompletionRequest& body) {
+  chat::Thinking out = body.reasoning_effort ? thinking_of(*body.reasoning_effort) : chat::Thinking{};
+  if (const std::optional<bool> wanted = wants_thinking(body)) out.enabled = wanted;
+  return out;
+}
+
 base::Result<> check_modalities(const std::optional<std::vector<std::string>>& modalities) {
   const bool only_text = !modalities || std::ranges::all_of(*modalities, [](const auto& m) { return m == "text"; });
   if (only_text) return {};
@@ -204,9 +221,8 @@ base::Result<Request> decode_chat(std::string_view text) {
   submission.messages = TRY(template_messages(body.messages));
   submission.documents = std::move(body.documents);
   submission.chat_template_kwargs = std::move(body.chat_template_kwargs);
-  if (body.reasoning_effort) {
-    submission.chat_template_kwargs =
-        chat::with_thinking(submission.chat_template_kwargs, thinking_of(*body.reasoning_effort));
+  if (const chat::Thinking thinking = chat_thinking(body); thinking.enabled || !thinking.effort.empty()) {
+    submission.chat_template_kwargs = chat::with_thinking(submission.chat_template_kwargs, thinking);
   }
   submission.sampling.logprobs = body.logprobs.value_or(false);
   submission.sampling.top_logprobs = body.top_logprobs.value_or(0);

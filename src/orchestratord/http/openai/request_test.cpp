@@ -171,6 +171,25 @@ TEST(OpenAiChat, ReasoningEffortIsAVariableOfTheTemplate) {
             R"({"reasoning_effort":"low","x":1})");
 }
 
+TEST(OpenAiChat, WhetherToThinkHasOtherSpellings) {
+  const auto kwargs = [](const std::string& members) {
+    const auto variables = chat(members).submission.chat_template_kwargs;
+    return variables ? variables->text : std::string();
+  };
+  EXPECT_EQ(kwargs(R"("enable_thinking":false)"), R"({"enable_thinking":false})");
+  EXPECT_EQ(kwargs(R"("enable_thinking":true,"thinking_budget":4096)"), R"({"enable_thinking":true})");
+  EXPECT_EQ(kwargs(R"("thinking":{"type":"disabled"})"), R"({"enable_thinking":false})");
+  EXPECT_EQ(kwargs(R"("thinking":{"type":"enabled","budget_tokens":1024,"more":[]})"), R"({"enable_thinking":true})");
+  EXPECT_EQ(kwargs(R"("thinking":{"type":"auto"})"), "");
+  EXPECT_EQ(kwargs(R"("thinking":{"type":"adaptive"},"thinking_budget":1)"), "");
+  EXPECT_EQ(kwargs(R"("enable_thinking":true,"thinking":{"type":"disabled"})"), R"({"enable_thinking":true})");
+  EXPECT_EQ(kwargs(R"("enable_thinking":true,"chat_template_kwargs":{"enable_thinking":false})"),
+            R"({"enable_thinking":false})");
+  EXPECT_EQ(kwargs(R"("thinking":{"type":"disabled"},"reasoning_effort":"high")"),
+            R"({"enable_thinking":false,"reasoning_effort":"high"})");
+  EXPECT_EQ(kwargs(R"("enable_thinking":true,"reasoning_effort":"none")"), R"({"enable_thinking":true})");
+}
+
 TEST(OpenAiChat, ToolsGoToTheTemplateUnlessNoneIsChosen) {
   const std::string tools = R"("tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object"}}}])";
   EXPECT_EQ(chat(tools).submission.tools->text,
@@ -222,6 +241,10 @@ TEST(OpenAiChat, RefusalsNameTheFieldAndTheReason) {
       {R"("top_logprobs":21,"logprobs":true)", "top_logprobs", "range"},
       {R"("max_tokens":1,"max_completion_tokens":2)", "max_tokens", "combination"},
       {R"("max_completion_tokens":0)", "max_completion_tokens", "range"},
+      {R"("enable_thinking":"yes")", "enable_thinking", "type"},
+      {R"("thinking":{"budget_tokens":1})", "thinking.type", "missing"},
+      {R"("thinking":{"type":"hard"})", "thinking.type", "enum"},
+      {R"("thinking":true)", "thinking", "type"},
       {R"("stream_options":{"include_usage":true})", "stream_options", "combination"},
       {R"("stream_options":{"x":1},"stream":true)", "stream_options.x", "unknown"},
       {R"("response_format":{"type":"xml"})", "response_format.type", "enum"},
