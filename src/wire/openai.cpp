@@ -242,6 +242,17 @@ struct LooseCodec {
 };
 
 template <>
+struct Table<OllamaOptionsOfChat> {
+  using S = OllamaOptionsOfChat;
+  static Fields fields() {
+    return {optional("num_predict", &S::num_predict, "max_tokens, where that is left out. 0 and below: no limit.",
+                     {-kOutputTokensAskedMax, kOutputTokensAskedMax})};
+  }
+};
+template <>
+struct Codec<OllamaOptionsOfChat> : LooseCodec<OllamaOptionsOfChat> {};
+
+template <>
 struct Table<ThinkingOfChat> {
   using S = ThinkingOfChat;
   static Fields fields() {
@@ -310,6 +321,8 @@ struct Table<ChatCompletionRequest> {
                  "The template's variable of this name, where chat_template_kwargs does not have it."),
         optional("thinking", &S::thinking, "The same, where enable_thinking is left out."),
         optional("thinking_budget", &S::thinking_budget, kChangesNothing),
+        optional("options", &S::options, "Of Ollama's clients. Members that are not listed change nothing."),
+        optional("keep_alive", &S::keep_alive, kChangesNothing),
         optional("metadata", &S::metadata, kChangesNothing),
         optional("prediction", &S::prediction, kChangesNothing),
         optional("prompt_cache_key", &S::prompt_cache_key, kChangesNothing),

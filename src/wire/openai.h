@@ -64,6 +64,10 @@ struct TokensMax {
   std::optional<std::int64_t> tokens;  // absent: no limit
 };
 
+// What Ollama's clients send to this API; the members that are not here change nothing.
+struct OllamaOptionsOfChat {
+  std::optional<std::int64_t> num_predict;  // max_tokens, where that is left out; 0 and below: no limit
+};
 // As hosted servers have it; the members that are not here change nothing.
 struct ThinkingOfChat {
   ThinkingMode type = ThinkingMode::kAuto;  // kAuto and kAdaptive: as the chat template has it
@@ -104,7 +108,8 @@ struct ChatCompletionRequest {
   // Of other servers.
   std::optional<bool> enable_thinking;     // the template's variable, where chat_template_kwargs has none
   std::optional<ThinkingOfChat> thinking;  // the same, where enable_thinking is omitted
-  Ignored thinking_budget;
+  std::optional<OllamaOptionsOfChat> options;
+  Ignored keep_alive, thinking_budget;
   Ignored metadata, prediction, prompt_cache_key, prompt_cache_options, prompt_cache_retention, safety_identifier,
       store, user, verbosity;
   Unsupported audio, function_call, functions, moderation, web_search_options;

@@ -147,6 +147,8 @@ REQUESTS = {
     "llama.vscode, completion": infill(n_predict=4, n_cmpl=3, top_k=40, top_p=0.99, stream=False, samplers=["top_k", "top_p", "infill"],
                                        n_indent=4, t_max_predict_ms=1000),
     "llama.vscode, preparation": infill(n_predict=0, samplers=[], t_max_predict_ms=1),
+    "Goose by Ollama": chat(stream=True, stream_options={"include_usage": True}, tools=[FUNCTION], messages=AGENT_TURNS, max_tokens=None,
+                            options={"num_predict": 4, "num_ctx": 4096}),
     "aider": chat(stream=True, temperature=0, messages=[SYSTEM, USER, {"role": "assistant", "content": "Ok."}, USER]),
     "Zed": chat(stream=True, stream_options={"include_usage": True}, max_completion_tokens=4, stop=[], temperature=1.0, tools=[FUNCTION],
                 tool_choice="auto", parallel_tool_calls=False, prompt_cache_key="p", messages=AGENT_TURNS),
@@ -254,6 +256,7 @@ def test_fields_of_other_servers_mean_what_they_say(stack):
     def said(**fields):
         return answer(**fields)["choices"][0]["message"]["content"]
 
+    assert answer(max_tokens=None, options={"num_predict": 6})["usage"]["completion_tokens"] == 6
     schema = {"type": "object", "properties": {"at": {"enum": ["a", "b"]}}, "required": ["at"], "additionalProperties": False}
     assert json.loads(said(max_tokens=200, response_format={"type": "json_object", "schema": schema})).keys() == {"at"}
 

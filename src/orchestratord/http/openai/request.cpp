@@ -145,7 +145,9 @@ base::Result<std::optional<std::int64_t>> chat_tokens_max(const wire::ChatComple
   if (tokens && older && tokens != older) {
     return refused("max_tokens", "combination", "max_tokens contradicts max_completion_tokens; leave it out");
   }
-  return tokens ? tokens : older;
+  if (body.max_completion_tokens || body.max_tokens) return tokens ? tokens : older;
+  const std::optional<std::int64_t> ollamas = body.options ? body.options->num_predict : std::nullopt;
+  return ollamas.value_or(0) > 0 ? ollamas : std::nullopt;
 }
 
 // Absent: the request says nothing of it.

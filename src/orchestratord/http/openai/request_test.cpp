@@ -190,6 +190,18 @@ TEST(OpenAiChat, WhetherToThinkHasOtherSpellings) {
   EXPECT_EQ(kwargs(R"("enable_thinking":true,"reasoning_effort":"none")"), R"({"enable_thinking":true})");
 }
 
+TEST(OpenAiChat, OptionsOfOllamaSayHowManyTokens) {
+  EXPECT_EQ(
+      chat(R"("options":{"num_predict":7,"num_ctx":4096,"any":{"thing":[1]}},"keep_alive":"5m")").submission.max_tokens,
+      7);
+  EXPECT_EQ(chat(R"("options":{"num_predict":7},"max_tokens":3)").submission.max_tokens, 3);
+  EXPECT_EQ(chat(R"("options":{"num_predict":7},"max_completion_tokens":3)").submission.max_tokens, 3);
+  EXPECT_FALSE(chat(R"("options":{"num_predict":-1})").submission.max_tokens);
+  EXPECT_FALSE(chat(R"("options":{"num_ctx":4096})").submission.max_tokens);
+  EXPECT_EQ(wire::encode(chat(R"("options":{"temperature":0,"seed":1})").submission),
+            wire::encode(chat("").submission));
+}
+
 TEST(OpenAiChat, ToolsGoToTheTemplateUnlessNoneIsChosen) {
   const std::string tools = R"("tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object"}}}])";
   EXPECT_EQ(chat(tools).submission.tools->text,
@@ -241,6 +253,8 @@ TEST(OpenAiChat, RefusalsNameTheFieldAndTheReason) {
       {R"("top_logprobs":21,"logprobs":true)", "top_logprobs", "range"},
       {R"("max_tokens":1,"max_completion_tokens":2)", "max_tokens", "combination"},
       {R"("max_completion_tokens":0)", "max_completion_tokens", "range"},
+      {R"("options":{"num_predict":"7"})", "options.num_predict", "type"},
+      {R"("options":[])", "options", "type"},
       {R"("enable_thinking":"yes")", "enable_thinking", "type"},
       {R"("thinking":{"budget_tokens":1})", "thinking.type", "missing"},
       {R"("thinking":{"type":"hard"})", "thinking.type", "enum"},
