@@ -263,6 +263,64 @@ template <>
 struct Codec<ThinkingOfChat> : LooseCodec<ThinkingOfChat> {};
 
 template <>
+struct Codec<SamplerNames> {
+  static constexpr double kLettersMax = 64;
+
+  static base::Result<> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys unknown,
+                             SamplerNames& out) {
+    if (!v.is_string()) return Codec<std::vector<std::string>>::read(v, path, b, unknown, out.names);
+    std::string letters;
+    TRY(Codec<std::string>::read(v, path, {0, kLettersMax}, unknown, letters));
+    out.names.clear();
+    for (const char letter : letters) {
+      const auto known = std::ranges::find(kLetters, letter, &std::pair<char, std::string_view>::first);
+      if (known != kLetters.end()) out.names.emplace_back(known->second);
+    }
+    return {};
+  }
+  static void write(std::string& out, const SamplerNames& v) { Codec<std::vector<std::string>>::write(out, v.names); }
+  static bj::object schema(const Bounds& b) {
+    return {
+        {"anyOf", bj::array{Codec<std::vector<std::string>>::schema(b), Codec<std::string>::schema({0, kLettersMax})}}};
+  }
+
+ private:
+  static constexpr std::array<std::pair<char, std::string_view>, 9> kLetters{{{'d', "dry"},
+                                                                              {'e', "penalties"},
+                                                                              {'k', "top_k"},
+                                                                              {'m', "min_p"},
+                                                                              {'p', "top_p"},
+                                                                              {'s', "top_n_sigma"},
+                                                                              {'t', "temperature"},
+                                                                              {'x', "xtc"},
+                                                                              {'y', "typ_p"}}};
+};
+
+template <>
+struct Table<LlamaCppFields> {
+  using S = LlamaCppFields;
+  static constexpr double kCountMax = 10'000'000;
+  static constexpr std::string_view kChangesNothing = "Of llama.cpp's server. Accepted; changes nothing.";
+  static Fields fields() {
+    return {
+        optional("repeat_penalty", &S::repeat_penalty, "Other spelling of repetition_penalty.", {0, 2}),
+        optional("repeat_last_n", &S::repeat_last_n,
+                 "penalty_last_n where a penalty is set; 0: no penalties, -1: of all tokens.", {-1, kCountMax}),
+        optional("typ_p", &S::typ_p, "Other spelling of typical_p.", {0, 1}),
+        optional("dry_penalty_last_n", &S::dry_penalty_last_n,
+                 "dry_last_n where dry_multiplier is set; 0: DRY is off, -1: of all tokens.", {-1, kCountMax}),
+        optional("samplers", &S::samplers,
+                 "Those that are not listed are off; a text has a letter for each. The order is that of /v2.", {0, 32}),
+        optional("backend_sampling", &S::backend_sampling, kChangesNothing),
+        optional("cache_prompt", &S::cache_prompt, kChangesNothing),
+        optional("id_slot", &S::id_slot, kChangesNothing),
+        optional("reasoning_format", &S::reasoning_format, kChangesNothing),
+        optional("return_progress", &S::return_progress, kChangesNothing),
+        optional("timings_per_token", &S::timings_per_token, kChangesNothing)};
+  }
+};
+
+template <>
 struct Table<OpenAiRequest> {
   using S = OpenAiRequest;
   static Fields fields() {
@@ -339,8 +397,9 @@ struct Table<ChatCompletionRequest> {
         optional("web_search_options", &S::web_search_options, kUnsupported)};
   }
   static Fields fields() {
-    return joined(
-        {fields_of(&S::common, Table<OpenAiRequest>::fields()), own(), fields_of(&S::extensions, extension_fields())});
+    return joined({fields_of(&S::common, Table<OpenAiRequest>::fields()), own(),
+                   fields_of(&S::extensions, extension_fields()),
+                   fields_of(&S::llamacpp, Table<LlamaCppFields>::fields())});
   }
 };
 template <>
@@ -559,8 +618,9 @@ struct Table<TextCompletionRequest> {
                      {0, 4 << 20})};
   }
   static Fields fields() {
-    return joined(
-        {fields_of(&S::common, Table<OpenAiRequest>::fields()), own(), fields_of(&S::extensions, extension_fields())});
+    return joined({fields_of(&S::common, Table<OpenAiRequest>::fields()), own(),
+                   fields_of(&S::extensions, extension_fields()),
+                   fields_of(&S::llamacpp, Table<LlamaCppFields>::fields())});
   }
 };
 template <>

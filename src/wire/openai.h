@@ -1,6 +1,7 @@
 #pragma once
-// Requests of the OpenAI API that orchestratord takes as well (/v1). Names and ranges are that API's; where a field of it
-// is not used, docs/guide/openai.md says so. null means that a field is left out. Field tables: openai.cpp.
+// Requests of the OpenAI API that orchestratord takes as well (/v1). Names and ranges are that API's, but for a few fields of other servers
+// of it that their clients always send (ADR 0088); where a field is not used, docs/guide/openai.md says so. null means that a field is left
+// out. Field tables: openai.cpp.
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -72,6 +73,20 @@ struct OllamaOptionsOfChat {
 struct ThinkingOfChat {
   ThinkingMode type = ThinkingMode::kAuto;  // kAuto and kAdaptive: as the chat template has it
 };
+// On the wire a list of names, or a text with a letter for each.
+struct SamplerNames {
+  std::vector<std::string> names;
+};
+// What clients of llama.cpp's server send to its own /v1.
+struct LlamaCppFields {
+  std::optional<double> repeat_penalty;            // repetition_penalty
+  std::optional<std::int64_t> repeat_last_n;       // penalty_last_n; 0: no penalties, below: of all tokens
+  std::optional<double> typ_p;                     // typical_p
+  std::optional<std::int64_t> dry_penalty_last_n;  // dry_last_n; 0: no DRY, below: of all tokens
+  std::optional<SamplerNames> samplers;            // those that are not listed are off; their order is ours
+  Ignored backend_sampling, cache_prompt, id_slot, reasoning_format, return_progress, timings_per_token;
+};
+
 // What both kinds of request share.
 struct OpenAiRequest {
   std::string model;
@@ -91,6 +106,7 @@ struct OpenAiRequest {
 struct ChatCompletionRequest {
   OpenAiRequest common;
   SamplingRequest extensions;  // the fields that the API does not have
+  LlamaCppFields llamacpp;
   JsonArray messages;
   std::optional<TokensMax> max_completion_tokens;  // omitted, like max_tokens: what the context has room for
   std::optional<TokensMax> max_tokens;             // older spelling
@@ -206,6 +222,7 @@ struct CreateItemsRequest {
 struct TextCompletionRequest {
   OpenAiRequest common;
   SamplingRequest extensions;  // the fields that the API does not have
+  LlamaCppFields llamacpp;
   Prompts prompt;
   std::optional<TokensMax> max_tokens;   // omitted: 16
   std::optional<std::int64_t> logprobs;  // how many of the likeliest tokens are listed

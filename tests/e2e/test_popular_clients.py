@@ -117,6 +117,13 @@ OLLAMA_TURNS = [SYSTEM, USER, {"role": "assistant", "content": "", "tool_calls":
 AGENT_TURNS = [SYSTEM, USER, {"role": "assistant", "content": None, "tool_calls": [CALL]},
                {"role": "tool", "tool_call_id": "call_1", "name": "read_file", "content": "x"}, {"role": "user", "content": PARTS}]
 
+# What llama.cpp's web page sends where nobody has set anything, and plugins that have its list.
+LLAMA_CPP = {
+    "stream": True, "cache_prompt": True, "reasoning_format": "auto", "samplers": "edkypmxt", "temperature": 0.8, "dynatemp_range": 0,
+    "dynatemp_exponent": 1, "top_k": 40, "top_p": 0.95, "min_p": 0.05, "typical_p": 1, "xtc_probability": 0, "xtc_threshold": 0.1,
+    "repeat_last_n": 64, "repeat_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0, "dry_multiplier": 0, "dry_base": 1.75,
+    "dry_allowed_length": 2, "dry_penalty_last_n": -1, "timings_per_token": False}
+
 REQUESTS = {
     # Chat UIs.
     "Open WebUI, models": ("GET", "/v1/models", None),
@@ -127,10 +134,14 @@ REQUESTS = {
     "LibreChat": chat(stream=True, user="65f0c1", temperature=1, top_p=1, presence_penalty=0, frequency_penalty=0, stop=["||>"]),
     "LobeChat": chat(stream=True, temperature=1, top_p=1, presence_penalty=0, frequency_penalty=0, stream_options={"include_usage": True}),
     "n8n, models": ("GET", "/v1/models", None),
+    "llama.cpp's web page": chat(**LLAMA_CPP, messages=[USER]),
+    "llama.cpp's web page, newer": chat(stream=True, return_progress=True, reasoning_format="auto", backend_sampling=False, typ_p=1,
+                                        samplers=["top_k", "typ_p", "top_p", "min_p", "temperature"], temperature=0.8, messages=[USER]),
     "Cherry Studio": chat(stream=True, stream_options={"include_usage": True}, enable_thinking=False),
     "Cherry Studio, with a budget": chat(stream=True, enable_thinking=True, thinking_budget=4096),
     "Cherry Studio, another provider": chat(stream=True, thinking={"type": "disabled"}),
     "Dify": chat(stream=True, user="u", thinking={"type": "enabled", "budget_tokens": 1024}, chat_template_kwargs={"enable_thinking": True}),
+    "Jan": chat(stream=True, temperature=0.7, top_k=40, top_p=0.95, repeat_penalty=1.1, frequency_penalty=0, presence_penalty=0),
     "LM Studio's clients, without a limit": chat(stream=False, max_tokens=-1, stop=["e", "a", "t", "o", "s", "r", " ", "n"]),
     # Editors and agents.
     "Continue, chat": chat(stream=True, stop=["<|im_end|>", "<|im_start|>"], messages=[{"role": "user", "content": PARTS}]),
@@ -147,6 +158,8 @@ REQUESTS = {
     "llama.vscode, completion": infill(n_predict=4, n_cmpl=3, top_k=40, top_p=0.99, stream=False, samplers=["top_k", "top_p", "infill"],
                                        n_indent=4, t_max_predict_ms=1000),
     "llama.vscode, preparation": infill(n_predict=0, samplers=[], t_max_predict_ms=1),
+    "llama.vscode, edit": chat(stream=False, cache_prompt=True, temperature=0.8, top_p=0.95),
+    "llama.vscode, edit, older": chat(**{**LLAMA_CPP, "stream": False}),
     "Goose by Ollama": chat(stream=True, stream_options={"include_usage": True}, tools=[FUNCTION], messages=AGENT_TURNS, max_tokens=None,
                             options={"num_predict": 4, "num_ctx": 4096}),
     "aider": chat(stream=True, temperature=0, messages=[SYSTEM, USER, {"role": "assistant", "content": "Ok."}, USER]),
@@ -256,7 +269,12 @@ def test_fields_of_other_servers_mean_what_they_say(stack):
     def said(**fields):
         return answer(**fields)["choices"][0]["message"]["content"]
 
+    plain = said(max_tokens=40)
     assert answer(max_tokens=None, options={"num_predict": 6})["usage"]["completion_tokens"] == 6
+    neutral = {**LLAMA_CPP, "stream": False, "temperature": 1, "top_k": 0, "top_p": 1, "min_p": 0}
+    assert said(max_tokens=40, **neutral) == plain
+    assert said(max_tokens=40, repeat_penalty=2) == said(max_tokens=40, repetition_penalty=2) != plain
+    assert said(max_tokens=40, repeat_penalty=2, repeat_last_n=0) == plain == said(max_tokens=40, top_k=1, samplers=["temperature"])
     schema = {"type": "object", "properties": {"at": {"enum": ["a", "b"]}}, "required": ["at"], "additionalProperties": False}
     assert json.loads(said(max_tokens=200, response_format={"type": "json_object", "schema": schema})).keys() == {"at"}
 

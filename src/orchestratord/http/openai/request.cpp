@@ -8,6 +8,7 @@
 #include "orchestratord/http/chat/parsing.h"
 #include "orchestratord/http/chat/thinking.h"
 #include "orchestratord/http/chat/tools.h"
+#include "orchestratord/http/openai/llamacpp_fields.h"
 #include "orchestratord/http/openai/messages.h"
 #include "orchestratord/http/openai/response_items.h"
 #include "wire/json.h"
@@ -226,6 +227,7 @@ base::Result<Request> decode_chat(std::string_view text) {
   if (const chat::Thinking thinking = chat_thinking(body); thinking.enabled || !thinking.effort.empty()) {
     submission.chat_template_kwargs = chat::with_thinking(submission.chat_template_kwargs, thinking);
   }
+  TRY(set_llamacpp_fields(body.llamacpp, submission));
   submission.sampling.logprobs = body.logprobs.value_or(false);
   submission.sampling.top_logprobs = body.top_logprobs.value_or(0);
   if (const auto& format = body.response_format) {
@@ -253,6 +255,7 @@ base::Result<Request> decode_completion(std::string_view text) {
     submission.parse_special = true;
   }
   submission.max_tokens = chat::lowered_tokens(body.max_tokens ? body.max_tokens->tokens : kCompletionTokens);
+  TRY(set_llamacpp_fields(body.llamacpp, submission));
   submission.sampling.logprobs = body.logprobs.has_value();
   submission.sampling.top_logprobs = body.logprobs.value_or(0);
   out.answer.endpoint = Endpoint::kCompletions;

@@ -202,6 +202,45 @@ TEST(OpenAiChat, OptionsOfOllamaSayHowManyTokens) {
             wire::encode(chat("").submission));
 }
 
+// What clients of llama.cpp's server always send changes no job.
+TEST(OpenAiRequests, FieldsOfLlamaCppThatChangeNothing) {
+  const std::string members =
+      R"("cache_prompt":true,"id_slot":0,"timings_per_token":true,"return_progress":true,"reasoning_format":"auto",
+         "backend_sampling":false,"samplers":"edkypmxt","dynatemp_range":0,"dynatemp_exponent":1,"typical_p":1,"typ_p":1,
+         "xtc_probability":0,"xtc_threshold":0.1,"repeat_last_n":64,"repeat_penalty":1,"presence_penalty":0,
+         "frequency_penalty":0,"dry_multiplier":0,"dry_base":1.75,"dry_allowed_length":2,"dry_penalty_last_n":-1)";
+  EXPECT_EQ(wire::encode(chat(members).submission), wire::encode(chat("").submission));
+  EXPECT_EQ(wire::encode(completion(members).submission), wire::encode(completion("").submission));
+}
+
+TEST(OpenAiRequests, SamplingHasTheNamesOfLlamaCppToo) {
+  const auto changed = [](const std::string& members) {
+    return wire::changed_sampling_fields(chat(members).submission.sampling);
+  };
+  EXPECT_EQ(changed(R"("repeat_penalty":1.5)"), R"("repetition_penalty":1.5E0)");
+  EXPECT_EQ(changed(R"("repeat_penalty":1.5,"repeat_last_n":32)"), R"("repetition_penalty":1.5E0,"penalty_last_n":32)");
+  EXPECT_EQ(changed(R"("repeat_penalty":1.5,"repeat_last_n":-1)"), R"("repetition_penalty":1.5E0)");
+  EXPECT_EQ(changed(R"("repeat_penalty":1.5,"presence_penalty":1,"repeat_last_n":0)"), "");
+  EXPECT_EQ(changed(R"("presence_penalty":1,"repeat_last_n":32)"), R"("presence_penalty":1E0,"penalty_last_n":32)");
+  EXPECT_EQ(changed(R"("typ_p":0.5)"), R"("typical_p":5E-1)");
+  EXPECT_EQ(changed(R"("dry_multiplier":0.5,"dry_penalty_last_n":9)"), R"("dry_multiplier":5E-1,"dry_last_n":9)");
+  EXPECT_EQ(changed(R"("dry_multiplier":0.5,"dry_penalty_last_n":-1)"), R"("dry_multiplier":5E-1)");
+  EXPECT_EQ(changed(R"("dry_multiplier":0.5,"dry_penalty_last_n":0)"), "");
+  EXPECT_EQ(wire::changed_sampling_fields(completion(R"("repeat_penalty":1.5)").submission.sampling),
+            R"("repetition_penalty":1.5E0)");
+}
+
+TEST(OpenAiRequests, ASamplerThatIsNotListedIsOff) {
+  const std::string all = R"("temperature":0.5,"top_k":40,"top_p":0.9,"min_p":0.1,"repeat_penalty":1.5,"samplers":)";
+  const wire::SubmitRequest listed = chat(all + R"(["top_k","infill","temperature"])").submission;
+  EXPECT_EQ(wire::changed_sampling_fields(listed.sampling), R"("top_k":40)");
+  EXPECT_EQ(listed.temperature, 0.5);
+  const wire::SubmitRequest letters = chat(all + R"("ep")").submission;
+  EXPECT_EQ(wire::changed_sampling_fields(letters.sampling), R"("top_p":9E-1,"repetition_penalty":1.5E0)");
+  EXPECT_EQ(letters.temperature, 1.0);
+  EXPECT_EQ(wire::changed_sampling_fields(chat(all + "[]").submission.sampling), "");
+}
+
 TEST(OpenAiChat, ToolsGoToTheTemplateUnlessNoneIsChosen) {
   const std::string tools = R"("tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object"}}}])";
   EXPECT_EQ(chat(tools).submission.tools->text,
@@ -259,6 +298,11 @@ TEST(OpenAiChat, RefusalsNameTheFieldAndTheReason) {
       {R"("thinking":{"budget_tokens":1})", "thinking.type", "missing"},
       {R"("thinking":{"type":"hard"})", "thinking.type", "enum"},
       {R"("thinking":true)", "thinking", "type"},
+      {R"("repeat_penalty":1.5,"repetition_penalty":1.2)", "repeat_penalty", "combination"},
+      {R"("repeat_penalty":3)", "repeat_penalty", "range"},
+      {R"("repeat_penalty":1.5,"repeat_last_n":32,"penalty_last_n":64)", "repeat_last_n", "combination"},
+      {R"("samplers":7)", "samplers", "type"},
+      {R"("ignore_eos":true)", "ignore_eos", "unknown"},
       {R"("stream_options":{"include_usage":true})", "stream_options", "combination"},
       {R"("stream_options":{"x":1},"stream":true)", "stream_options.x", "unknown"},
       {R"("response_format":{"type":"xml"})", "response_format.type", "enum"},
