@@ -323,9 +323,18 @@ struct Table<LlamaCppFields> {
 template <>
 struct Table<OpenAiRequest> {
   using S = OpenAiRequest;
+  // Of a chat or a completion.
+  static Fields model_or_only() {
+    return {optional("model", &S::model,
+                     "As in /v2/tasks: an alias, file:/absolute/path or hf:org/repo. Omitted or empty: the only model "
+                     "that has a name.",
+                     {0, 512})};
+  }
+  static Fields model() {
+    return {required("model", &S::model, "As in /v2/tasks: an alias, file:/absolute/path or hf:org/repo.", {1, 512})};
+  }
   static Fields fields() {
     return {
-        required("model", &S::model, "As in /v2/tasks: an alias, file:/absolute/path or hf:org/repo.", {1, 512}),
         optional("stream", &S::stream, "Send the output as it comes. Omitted: false."),
         optional("stream_options", &S::stream_options, "With stream only."),
         optional("temperature", &S::temperature, "0 is greedy. Omitted: 1.", {0, 2}),
@@ -397,7 +406,8 @@ struct Table<ChatCompletionRequest> {
         optional("web_search_options", &S::web_search_options, kUnsupported)};
   }
   static Fields fields() {
-    return joined({fields_of(&S::common, Table<OpenAiRequest>::fields()), own(),
+    return joined({fields_of(&S::common, Table<OpenAiRequest>::model_or_only()),
+                   fields_of(&S::common, Table<OpenAiRequest>::fields()), own(),
                    fields_of(&S::extensions, extension_fields()),
                    fields_of(&S::llamacpp, Table<LlamaCppFields>::fields())});
   }
@@ -511,8 +521,9 @@ struct Table<ResponsesRequest> {
         optional("prompt", &S::prompt, kUnsupported)};
   }
   static Fields fields() {
-    return joined(
-        {fields_of(&S::common, Table<OpenAiRequest>::fields()), own(), fields_of(&S::extensions, extension_fields())});
+    return joined({fields_of(&S::common, Table<OpenAiRequest>::model()),
+                   fields_of(&S::common, Table<OpenAiRequest>::fields()), own(),
+                   fields_of(&S::extensions, extension_fields())});
   }
 };
 template <>
@@ -618,7 +629,8 @@ struct Table<TextCompletionRequest> {
                      {0, 4 << 20})};
   }
   static Fields fields() {
-    return joined({fields_of(&S::common, Table<OpenAiRequest>::fields()), own(),
+    return joined({fields_of(&S::common, Table<OpenAiRequest>::model_or_only()),
+                   fields_of(&S::common, Table<OpenAiRequest>::fields()), own(),
                    fields_of(&S::extensions, extension_fields()),
                    fields_of(&S::llamacpp, Table<LlamaCppFields>::fields())});
   }

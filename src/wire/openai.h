@@ -89,7 +89,7 @@ struct LlamaCppFields {
 
 // What both kinds of request share.
 struct OpenAiRequest {
-  std::string model;
+  std::optional<std::string> model;  // of chats and completions omitted or empty: the only one that has a name
   std::optional<bool> stream;
   std::optional<StreamOptions> stream_options;
   std::optional<double> temperature;  // omitted: 1

@@ -531,17 +531,17 @@ def results(stack, file_id):
 
 
 def test_a_batch_answers_every_line(stack):
-    refused = {"bad": {"max_tokens": 0}, "none": {"model": "none"}, "stream": {"stream": True}}
+    refused = {"bad": {"max_tokens": 0}, "none": {"model": "none"}, "unnamed": {"model": ""}, "stream": {"stream": True}}
     lines = [line(n) for n in range(40)] + [line(name, **fields) for name, fields in refused.items()]
     begun = begin_batch(stack, jsonl(lines), metadata={"for": "a test"})
     assert begun.status == 200 and begun.json["object"] == "batch", begun.body
     batch = ended_batch(stack, begun.json["id"])
     assert (batch["status"], batch["metadata"]) == ("completed", {"for": "a test"})
-    assert batch["request_counts"] == {"total": 43, "completed": 40, "failed": 3}
+    assert batch["request_counts"] == {"total": 44, "completed": 40, "failed": 4}
     good, bad = results(stack, batch["output_file_id"]), results(stack, batch["error_file_id"])
     assert set(good) == {f"line-{n}" for n in range(40)} and set(bad) == {f"line-{name}" for name in refused}
     assert {name: entry["status_code"] for name, entry in bad.items()} == {
-        "line-bad": 400, "line-none": 404, "line-stream": 400}
+        "line-bad": 400, "line-none": 404, "line-unnamed": 400, "line-stream": 400}
     alone = stack.request("POST", "/v1/completions", {**line(3)["body"], "seed": good["line-3"]["body"]["llorch"]["receipt"]["seed"]})
     assert alone.json["choices"] == good["line-3"]["body"]["choices"], "the same as when it is sent alone"
     assert begun.json["id"] in [b["id"] for b in stack.request("GET", "/v1/batches").json["data"]]

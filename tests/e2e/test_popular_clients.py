@@ -258,6 +258,24 @@ def test_a_token_where_none_is_configured(stack, field):
     assert stack.request("GET", "/v2/tasks", headers={"Authorization": field}).status == 401
 
 
+# Clients of servers of one model name none.
+def test_the_only_model_needs_no_name(stack):
+    asked = {"prompt": "Once upon", "max_tokens": 4, "seed": 7}
+    several = stack.request("POST", "/v1/completions", asked)
+    assert several.status == 400 and several.json["error"]["param"] == "model"
+    assert all(name in several.json["error"]["message"] for name in ("chat", "coder", "demo")), several.body
+    own = Stack()
+    del own.settings["models.aliases.demo-f16"]
+    with own:
+        unnamed = [own.request("POST", "/v1/completions", {**asked, **model}) for model in ({}, {"model": ""}, {"model": None}, {"n": 2})]
+        assert [answer.status for answer in unnamed] == [200] * 4, unnamed[0].body
+        assert [answer.json["model"] for answer in unnamed] == ["demo"] * 4
+        named = own.request("POST", "/v1/completions", {**asked, "model": "demo"}).json
+        assert [answer.json["choices"][0]["text"] for answer in unnamed] == [named["choices"][0]["text"]] * 4
+        assert own.request("POST", "/v1/chat/completions", {"messages": [USER]}).json["error"]["param"] != "model", "it has no chat template"
+        assert own.request("POST", "/v1/responses", {"input": "go"}).json["error"]["param"] == "model", "what is kept has a name"
+
+
 # What a client moves, renames or sends beside it means what its own server makes of it.
 def test_fields_of_other_servers_mean_what_they_say(stack):
     def answer(**fields):

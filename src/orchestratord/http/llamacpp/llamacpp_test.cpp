@@ -89,7 +89,10 @@ TEST(LlamaCpp, TheOnlyModelNeedsNoName) {
   EXPECT_EQ(model_of("m", {}), "m");
   EXPECT_EQ(model_of({}, {{.model_id = "tale"}}), "tale");
   EXPECT_EQ(detail(model_of({}, {}).error(), "field"), "model");
-  EXPECT_EQ(detail(model_of({}, {{.model_id = "a"}, {.model_id = "b"}}).error(), "reason"), "missing");
+  const auto several = model_of({}, {{.model_id = "a"}, {.model_id = "b"}});
+  EXPECT_EQ(detail(several.error(), "reason"), "missing");
+  EXPECT_TRUE(several.error().message.ends_with("have a name: a, b")) << several.error().message;
+  EXPECT_TRUE(model_of({}, std::vector<wire::CatalogModel>(17)).error().message.ends_with(", ..."));
 }
 
 TEST(LlamaCpp, ErrorsHaveThatApisShape) {

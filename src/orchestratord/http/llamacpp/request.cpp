@@ -1,5 +1,6 @@
 #include "orchestratord/http/llamacpp/request.h"
 
+#include "orchestratord/http/chat/only_model.h"
 #include "orchestratord/http/chat/parsing.h"
 #include "orchestratord/http/chat/tools.h"
 #include "wire/json.h"
@@ -31,9 +32,7 @@ base::Result<wire::SubmitRequest> decode_apply_template(std::string_view body) {
 
 base::Result<std::string> model_of(const std::optional<std::string>& model,
                                    const std::vector<wire::CatalogModel>& named) {
-  if (model) return *model;
-  if (named.size() == 1) return named.front().model_id;
-  return chat::refused("model", "missing", "model is required: not exactly one model has a name");
+  return model ? base::Result<std::string>(*model) : chat::only_model(named);
 }
 
 }  // namespace llorch::orchestratord::http::llamacpp

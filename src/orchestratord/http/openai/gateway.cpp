@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/assert.h"
+#include "orchestratord/http/chat/only_model.h"
 #include "orchestratord/http/chat/parsing.h"
 #include "orchestratord/http/openai/choices.h"
 #include "orchestratord/http/openai/models.h"
@@ -103,8 +104,17 @@ void Gateway::read_turn(const std::string& conversation_id, const net::Request& 
   });
 }
 
-void Gateway::submit(Call call, const net::Request& request, const net::ExchangePtr& exchange) {
+base::Result<> Gateway::name_model(Call& call) const {
+  if (!call.submission.model) {  // of a chat or a completion
+    call.submission.model = TRY(chat::only_model(context_.names->list()));
+    std::get<AnswerOptions>(call.answer).model = *call.submission.model;
+  }
   call.submission.model = context_.names->known(*call.submission.model);
+  return {};
+}
+
+void Gateway::submit(Call call, const net::Request& request, const net::ExchangePtr& exchange) {
+  if (auto named = name_model(call); !named) return refuse(context_, exchange, std::move(named).error());
   const AnswerOptions* text = call.text_answer();
   if (text != nullptr && outlives_client(*text)) return responses_.create(std::move(call), request, exchange);
   if (text != nullptr && text->choices > 1) {

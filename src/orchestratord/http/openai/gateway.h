@@ -54,6 +54,8 @@ class Gateway {
   // Of a response that is a turn of a conversation.
   void read_turn(const std::string& conversation_id, const net::Request& request, const net::ExchangePtr& exchange,
                  const Then& then);
+  // `call` with the name by which its model is known.
+  base::Result<> name_model(Call& call) const;
   void submit(Call call, const net::Request& request, const net::ExchangePtr& exchange);
   void submit_next(const std::shared_ptr<Admissions>& admissions);
   void answer_choices(const Admissions& admissions) const;

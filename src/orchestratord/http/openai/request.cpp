@@ -46,12 +46,12 @@ std::optional<std::int64_t> tokens_of(const std::optional<wire::TokensMax>& give
 
 base::Result<Request> shared_part(const wire::OpenAiRequest& common, const wire::SamplingRequest& extensions) {
   Request out;
-  out.submission.model = common.model;
+  if (!common.model.value_or("").empty()) out.submission.model = common.model;
   out.submission.temperature = common.temperature.value_or(1.0);
   out.submission.sampling = sampling_of(common, extensions);
   if (common.stop) out.submission.stop = common.stop->texts;
   if (common.seed) out.submission.seed = common.seed->bits;
-  out.answer.model = common.model;
+  out.answer.model = common.model.value_or("");
   out.answer.choices = out.answer.choices_per_prompt = common.n.value_or(1);
   out.answer.stream = common.stream.value_or(false);
   if (common.stream_options && !out.answer.stream) {
@@ -119,9 +119,18 @@ base::Result<> set_prompts(std::vector<wire::TextOrTokens> prompts, Request& req
   return {};
 }
 
+// Also of a request that leaves its model to be found.
+base::Result<> check_submission(wire::SubmitRequest& submission) {
+  const bool is_named = submission.model.has_value();
+  if (!is_named) submission.model = "any";
+  auto checked = wire::validate_submission(submission);
+  if (!is_named) submission.model.reset();
+  return checked;
+}
+
 // Each of several prompts makes a submission that /v2 would take.
-base::Result<> check_submissions(const Request& request) {
-  TRY(wire::validate_submission(request.submission));
+base::Result<> check_submissions(Request& request) {
+  TRY(check_submission(request.submission));
   for (std::size_t i = 0; i < request.prompts.size(); ++i) {
     const std::string field = fmt::format("prompt[{}]", i);
     const bool has_suffix = request.submission.suffix.has_value();
@@ -238,7 +247,7 @@ base::Result<Request> decode_chat(std::string_view text) {
   out.answer.endpoint = Endpoint::kChat;
   out.answer.logprobs = submission.sampling.logprobs;
   set_service_tier(body.service_tier, out);
-  TRY(wire::validate_submission(submission));
+  TRY(check_submission(submission));
   return out;
 }
 

@@ -52,7 +52,8 @@ struct AnswerOptions {
 inline bool outlives_client(const AnswerOptions& answer) { return answer.kept || !answer.conversation.id.empty(); }
 
 struct Request {
-  wire::SubmitRequest submission;           // of each choice; max_tokens absent: what the context has room for
+  // Of each choice. max_tokens absent: what the context has room for; model: the only one that has a name.
+  wire::SubmitRequest submission;
   std::optional<chat::ToolUse> tool_use{};  // absent: a completion
   AnswerOptions answer;
   std::vector<wire::TextOrTokens> prompts{};  // of a completion with several: `submission` has the first

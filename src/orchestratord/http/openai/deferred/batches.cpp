@@ -95,6 +95,7 @@ base::Result<> check(const wire::CreateBatchRequest& wanted) {
 // As the client of a line would have it, were it sent alone.
 base::Result<Call> call_of(const std::string& endpoint, std::string_view body, const std::string& seed_name) {
   Call call = TRY(decoder_of(endpoint)(body));
+  if (!call.submission.model) return refused("model", "missing", "model is required of a line of a batch");
   if (const AnswerOptions* text = call.text_answer()) {
     const char* field = text->stream                          ? "stream"
                         : text->background                    ? "background"
