@@ -12,8 +12,8 @@ struct Limits {
   std::size_t nfa_states_max = 1 << 19;  // of one rule before it is made deterministic
   std::size_t states_max = 1 << 17;      // of all rules together
   std::size_t alternatives_max = 1024;   // combinations of anyOf branches of one sub-schema
-  // Of all JSON schemas of the text: sub-schemas and values looked at, states of automata compared. About a second. A schema
-  // without combinations takes some ten steps a keyword and a value.
+  // Of all JSON schemas of the text: sub-schemas and values looked at, states and edges of automata on the way to what is left of
+  // them. About a second. A schema without combinations takes some ten steps a keyword and a value.
   std::size_t schema_steps_max = 1 << 23;
 };
 

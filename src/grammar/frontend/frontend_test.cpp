@@ -163,5 +163,23 @@ TEST(Gbnf, Refusals) {
   }
 }
 
+// Each of five hundred letters that may be left out looks at all that follow it.
+TEST(Gbnf, RulesBecomeDeterministicWithinOneBudget) {
+  const auto compiled = [](int rules) {
+    std::string text = "root ::= \"x\"";
+    for (int i = 0; i < rules; ++i) text += " | r" + std::to_string(i);
+    for (int i = 0; i < rules; ++i) {
+      text += "\nr" + std::to_string(i) + " ::= \"" + std::to_string(i) + "\"";
+      for (int copies = 0; copies < 16; ++copies) text += " (\"a\"?){32}";
+    }
+    return Grammar::from_gbnf(text + "\n", {.states_max = 16384});
+  };
+  EXPECT_TRUE(compiled(1));
+  const auto many = compiled(30);
+  ASSERT_FALSE(many);
+  EXPECT_EQ(many.error().code, base::ErrorCode::kInvalidParams);
+  EXPECT_THAT(many.error().message, HasSubstr("more than 4194304 steps"));
+}
+
 }  // namespace
 }  // namespace llorch::grammar

@@ -59,33 +59,40 @@ base::Result<Pattern> without_anchors(Pattern pattern, Match match) {
   return sequence(std::move(parts));
 }
 
-void add(ir::Nfa& nfa, const Pattern& pattern, std::uint32_t from, std::uint32_t to, std::size_t states_max) {
-  if (nfa.states.size() > states_max) return;
+// An edge that is written out takes memory as well.
+constexpr std::size_t kStepsPerEdge = 4;
+
+// Breaks off where that takes more states, or more work.
+void add(ir::Nfa& nfa, const Pattern& pattern, std::uint32_t from, std::uint32_t to, std::size_t states_max,
+         ir::Work& work) {
+  const auto is_over = [&] { return nfa.states.size() > states_max || work.is_over(); };
+  if (is_over()) return;
   const auto epsilon = [&](std::uint32_t a, std::uint32_t b) { nfa.states[a].epsilons.push_back(b); };
   switch (pattern.kind) {
     case Pattern::Kind::kSet:
+      work.spend(kStepsPerEdge * pattern.set.size());
       for (const ir::SymbolRange& range : pattern.set) nfa.states[from].edges.push_back({range.first, range.last, to});
       return;
     case Pattern::Kind::kChoice:
       for (const Pattern& branch : pattern.children) {
         const std::uint32_t begin = nfa.add_state();
         epsilon(from, begin);
-        add(nfa, branch, begin, to, states_max);
+        add(nfa, branch, begin, to, states_max, work);
       }
       return;
     case Pattern::Kind::kRepeat: {
       const bool unbounded = pattern.bounds.max == ir::kUnbounded;
       const std::uint32_t copies = unbounded ? pattern.bounds.min : pattern.bounds.max;
-      for (std::uint32_t i = 0; i < copies && nfa.states.size() <= states_max; ++i) {
+      for (std::uint32_t i = 0; i < copies && !is_over(); ++i) {
         if (i >= pattern.bounds.min) epsilon(from, to);
         const std::uint32_t next = nfa.add_state();
-        add(nfa, pattern.children[0], from, next, states_max);
+        add(nfa, pattern.children[0], from, next, states_max, work);
         from = next;
       }
       if (unbounded) {
         const std::uint32_t loop = nfa.add_state(), end = nfa.add_state();
         epsilon(from, loop);
-        add(nfa, pattern.children[0], loop, end, states_max);
+        add(nfa, pattern.children[0], loop, end, states_max, work);
         epsilon(end, loop);
         from = loop;
       }
@@ -94,7 +101,7 @@ void add(ir::Nfa& nfa, const Pattern& pattern, std::uint32_t from, std::uint32_t
     default:
       for (const Pattern& part : pattern.children) {
         const std::uint32_t next = nfa.add_state();
-        add(nfa, part, from, next, states_max);
+        add(nfa, part, from, next, states_max, work);
         from = next;
       }
       return epsilon(from, to);
@@ -116,13 +123,15 @@ ir::ExprId to_expr(ir::Builder& builder, const Pattern& pattern, ir::Encoding en
   return builder.sequence(std::move(children));
 }
 
-std::optional<ir::Dfa> to_dfa(const Pattern& pattern, std::size_t states_max, std::size_t* work) {
+std::optional<ir::Dfa> to_dfa(const Pattern& pattern, std::size_t states_max, ir::Work* work) {
+  ir::Work own;
+  ir::Work& done = work ? *work : own;
   ir::Nfa nfa;
   nfa.start = nfa.add_state();
   nfa.accept = nfa.add_state();
-  add(nfa, pattern, nfa.start, nfa.accept, states_max);
-  if (nfa.states.size() > states_max) return std::nullopt;
-  return ir::determinise(nfa, states_max, work);
+  add(nfa, pattern, nfa.start, nfa.accept, states_max, done);
+  if (nfa.states.size() > states_max || done.is_over()) return std::nullopt;
+  return ir::determinise(nfa, states_max, &done);
 }
 
 }  // namespace llorch::grammar::frontend

@@ -32,6 +32,6 @@ base::Result<Pattern> parse_pattern(std::string_view expression, Match match, co
 // Matching as rules: repetitions of any size stay small.
 ir::ExprId to_expr(ir::Builder& builder, const Pattern& pattern, ir::Encoding encoding);
 // Matching as an automaton over code points, for set operations; nothing when it is too large. `work`: as determinise().
-std::optional<ir::Dfa> to_dfa(const Pattern& pattern, std::size_t states_max, std::size_t* work = nullptr);
+std::optional<ir::Dfa> to_dfa(const Pattern& pattern, std::size_t states_max, ir::Work* work = nullptr);
 
 }  // namespace llorch::grammar::frontend

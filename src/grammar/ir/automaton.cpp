@@ -55,8 +55,15 @@ std::vector<std::uint32_t> post_order(const Dfa& dfa) {
   return order;
 }
 
+std::size_t size_of(const Dfa& dfa) {
+  std::size_t size = dfa.states.size();
+  for (const Dfa::State& state : dfa.states) size += state.edges.size();
+  return size;
+}
+
 // Keeps the states that are reachable and reach acceptance (and the start), numbered in depth-first order.
-Dfa trim(const Dfa& dfa) {
+Dfa trim(const Dfa& dfa, Work& work_done) {
+  work_done.spend(size_of(dfa));
   std::vector<std::vector<std::uint32_t>> sources(dfa.states.size());
   std::vector<std::uint32_t> work;
   std::vector<bool> useful(dfa.states.size());
@@ -96,10 +103,11 @@ Dfa trim(const Dfa& dfa) {
 }
 
 // Merges states with equal rows until nothing changes. One pass settles everything outside of cycles; equivalent states
-// within different cycles may stay apart, which costs space and never a wrong answer.
-Dfa merge_equal_rows(Dfa dfa) {
+// within different cycles may stay apart, which costs space and never a wrong answer. Nothing once `work` is over.
+std::optional<Dfa> merge_equal_rows(Dfa dfa, Work& work) {
   constexpr int kPassesMax = 4;
-  for (int pass = 0; pass < kPassesMax; ++pass) {
+  for (int pass = 0; pass < kPassesMax && !work.is_over(); ++pass) {
+    work.spend(size_of(dfa));
     std::map<std::size_t, std::vector<std::uint32_t>> by_hash;
     std::vector<std::uint32_t> replacement(dfa.states.size(), kNone);
     bool changed = false;
@@ -127,41 +135,42 @@ Dfa merge_equal_rows(Dfa dfa) {
         if (replacement[edge.to] != kNone) edge.to = replacement[edge.to];
       }
     }
-    dfa = trim(dfa);
+    dfa = trim(dfa, work);
     if (!changed) break;
   }
+  if (work.is_over()) return std::nullopt;
   return dfa;
 }
 
 using StateSet = std::vector<std::uint32_t>;
 
-// Members of all sets together and edges looked at: what bounds memory and time where states alone do not. Half a second.
-constexpr std::size_t kWorkMax = 16 << 20;
-
 class SubsetConstruction {
  public:
-  SubsetConstruction(const Nfa& nfa, std::size_t states_max)
-      : nfa_(nfa), states_max_(states_max), marked_at_(nfa.states.size()) {}
+  SubsetConstruction(const Nfa& nfa, std::size_t states_max, Work& work)
+      : nfa_(nfa), states_max_(states_max), marked_at_(nfa.states.size()), work_(work) {}
 
   std::optional<Dfa> run() {
     number_of(closure({nfa_.start}));
     for (std::size_t at = 0; at < sets_.size(); ++at) {
-      if (sets_.size() > states_max_ || work_ > kWorkMax) return std::nullopt;
+      if (sets_.size() > states_max_ || work_.is_over()) return std::nullopt;
       expand(at);
     }
-    return merge_equal_rows(trim(dfa_));
+    if (work_.is_over()) return std::nullopt;
+    return merge_equal_rows(trim(dfa_, work_), work_);
   }
-  std::size_t work() const { return work_; }
 
  private:
   // Only states that have edges or accept say anything about the future.
   StateSet closure(std::vector<std::uint32_t> work) {
+    constexpr std::size_t kVisitsPerStep = 8;
     ++mark_;
+    std::size_t visits = 0;
     StateSet out;
     for (const std::uint32_t state : work) marked_at_[state] = mark_;
     while (!work.empty()) {
       const std::uint32_t state = work.back();
       work.pop_back();
+      visits += 1 + nfa_.states[state].epsilons.size();
       if (!nfa_.states[state].edges.empty() || state == nfa_.accept) out.push_back(state);
       for (const std::uint32_t to : nfa_.states[state].epsilons) {
         if (marked_at_[to] == mark_) continue;
@@ -170,7 +179,7 @@ class SubsetConstruction {
       }
     }
     std::sort(out.begin(), out.end());
-    work_ += out.size();
+    work_.spend(out.size() + visits / kVisitsPerStep);
     return out;
   }
 
@@ -184,6 +193,7 @@ class SubsetConstruction {
     return it->second;
   }
 
+  // Breaks off once the work is over.
   void expand(std::size_t at) {
     std::vector<Nfa::Edge> edges;
     std::vector<Symbol> cuts;  // where the set of edges that apply changes
@@ -200,10 +210,10 @@ class SubsetConstruction {
     std::vector<Nfa::Edge> open;
     std::size_t next = 0;
     std::vector<Dfa::Edge> row;
-    for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
+    for (std::size_t i = 0; i + 1 < cuts.size() && !work_.is_over(); ++i) {
       std::erase_if(open, [&](const auto& edge) { return edge.last < cuts[i]; });
       while (next < edges.size() && edges[next].first == cuts[i]) open.push_back(edges[next++]);
-      work_ += open.size();
+      work_.spend(1 + open.size());
       if (open.empty()) continue;
       std::vector<std::uint32_t> targets;
       for (const Nfa::Edge& edge : open) targets.push_back(edge.to);
@@ -221,13 +231,13 @@ class SubsetConstruction {
   std::vector<const StateSet*> sets_;
   std::vector<std::uint32_t> marked_at_;
   std::uint32_t mark_ = 0;
-  std::size_t work_ = 0;
+  Work& work_;
 };
 
 enum class Product { kBoth, kFirstOnly };
 
 // Runs both automata side by side; kNone is the dead state of `b`.
-std::optional<Dfa> product(const Dfa& a, const Dfa& b, Product kind, std::size_t states_max) {
+std::optional<Dfa> product(const Dfa& a, const Dfa& b, Product kind, std::size_t states_max, Work& work) {
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> numbers;
   std::vector<std::pair<std::uint32_t, std::uint32_t>> pairs;
   Dfa out;
@@ -243,16 +253,20 @@ std::optional<Dfa> product(const Dfa& a, const Dfa& b, Product kind, std::size_t
   number_of(0, 0);
   static const std::vector<Dfa::Edge> kNoEdges;
   for (std::size_t at = 0; at < pairs.size(); ++at) {
-    if (pairs.size() > states_max) return std::nullopt;
+    if (pairs.size() > states_max || work.is_over()) return std::nullopt;
+    work.spend(1);
     const auto [in_a, in_b] = pairs[at];
     const std::vector<Dfa::Edge>& b_edges = in_b == kNone ? kNoEdges : b.states[in_b].edges;
     std::vector<Dfa::Edge> row;
+    auto next = b_edges.begin();
     for (const Dfa::Edge& edge : a.states[in_a].edges) {
       Symbol from = edge.first;
       bool rest = true;  // [from, edge.last] not yet covered
-      for (const Dfa::Edge& other : b_edges) {
-        if (other.last < from) continue;
-        if (other.first > edge.last) break;
+      work.spend(1);
+      for (; next != b_edges.end() && next->last < from; ++next) work.spend(1);
+      for (auto at_b = next; at_b != b_edges.end() && at_b->first <= edge.last; ++at_b) {
+        const Dfa::Edge& other = *at_b;
+        work.spend(1);
         if (other.first > from && kind == Product::kFirstOnly) {
           append_edge(row, {from, other.first - 1, number_of(edge.to, kNone)});
         }
@@ -266,7 +280,7 @@ std::optional<Dfa> product(const Dfa& a, const Dfa& b, Product kind, std::size_t
     }
     out.states[at].edges = std::move(row);
   }
-  return merge_equal_rows(trim(out));
+  return merge_equal_rows(trim(out, work), work);
 }
 
 }  // namespace
@@ -326,39 +340,42 @@ bool Dfa::contains(std::span<const Symbol> word) const {
   return states[state].accepts;
 }
 
-std::optional<Dfa> determinise(const Nfa& nfa, std::size_t states_max, std::size_t* work) {
-  SubsetConstruction construction(nfa, states_max);
-  std::optional<Dfa> out = construction.run();
-  if (work) *work += construction.work();
-  return out;
+std::optional<Dfa> determinise(const Nfa& nfa, std::size_t states_max, Work* work) {
+  Work own;
+  return SubsetConstruction(nfa, states_max, work ? *work : own).run();
 }
 
-std::optional<Dfa> intersect(const Dfa& a, const Dfa& b, std::size_t states_max) {
-  return product(a, b, Product::kBoth, states_max);
+std::optional<Dfa> intersect(const Dfa& a, const Dfa& b, std::size_t states_max, Work* work) {
+  Work own;
+  return product(a, b, Product::kBoth, states_max, work ? *work : own);
 }
 
-std::optional<Dfa> unite(const Dfa& a, const Dfa& b, std::size_t states_max) {
+std::optional<Dfa> unite(const Dfa& a, const Dfa& b, std::size_t states_max, Work* work) {
   Nfa nfa;
   nfa.start = nfa.add_state();
   nfa.accept = nfa.add_state();
   insert(nfa, to_nfa(a), nfa.start, nfa.accept);
   insert(nfa, to_nfa(b), nfa.start, nfa.accept);
-  return determinise(nfa, states_max);
+  return determinise(nfa, states_max, work);
 }
 
-std::optional<Dfa> subtract(const Dfa& a, const Dfa& b, std::size_t states_max) {
-  return product(a, b, Product::kFirstOnly, states_max);
+std::optional<Dfa> subtract(const Dfa& a, const Dfa& b, std::size_t states_max, Work* work) {
+  Work own;
+  return product(a, b, Product::kFirstOnly, states_max, work ? *work : own);
 }
 
 std::optional<Dfa> explore(std::int64_t start, std::string_view alphabet,
                            const std::function<std::int64_t(std::int64_t, char)>& step,
-                           const std::function<bool(std::int64_t)>& accepts, std::size_t states_max) {
+                           const std::function<bool(std::int64_t)>& accepts, std::size_t states_max, Work* work) {
+  Work own;
+  Work& done = work ? *work : own;
   ASSERT(std::is_sorted(alphabet.begin(), alphabet.end()));
   std::map<std::int64_t, std::uint32_t> numbers{{start, 0}};
   std::vector<std::int64_t> found{start};
   Dfa dfa;
   for (std::size_t at = 0; at < found.size(); ++at) {
-    if (found.size() > states_max) return std::nullopt;
+    if (found.size() > states_max || done.is_over()) return std::nullopt;
+    done.spend(1 + alphabet.size());
     Dfa::State state{{}, accepts(found[at])};
     for (const char c : alphabet) {
       const std::int64_t to = step(found[at], c);
@@ -370,7 +387,7 @@ std::optional<Dfa> explore(std::int64_t start, std::string_view alphabet,
     }
     dfa.states.push_back(std::move(state));
   }
-  return merge_equal_rows(trim(dfa));
+  return merge_equal_rows(trim(dfa, done), done);
 }
 
 void insert(Nfa& nfa, const Nfa& part, std::uint32_t from, std::uint32_t to) {

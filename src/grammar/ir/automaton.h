@@ -66,17 +66,34 @@ struct Dfa {
   bool contains(std::span<const Symbol> word) const;
 };
 
-// All of these: nothing when the result would have more than `states_max` states on the way.
-// `work`: is raised by the members of state sets and the edges that were looked at.
-std::optional<Dfa> determinise(const Nfa& nfa, std::size_t states_max, std::size_t* work = nullptr);
-std::optional<Dfa> intersect(const Dfa& a, const Dfa& b, std::size_t states_max);
-std::optional<Dfa> unite(const Dfa& a, const Dfa& b, std::size_t states_max);
-std::optional<Dfa> subtract(const Dfa& a, const Dfa& b, std::size_t states_max);
+// The states and edges that operations look at, and how many they may: what bounds memory and time where the number of states does
+// not.
+class Work {
+ public:
+  static constexpr std::size_t kMax = 16 << 20;  // half a second
+
+  explicit Work(std::size_t max = kMax) : max_(max) {}
+  void spend(std::size_t steps) { spent_ += steps; }
+  std::size_t spent() const { return spent_; }
+  bool is_over() const { return spent_ > max_; }
+
+ private:
+  std::size_t max_;
+  std::size_t spent_ = 0;
+};
+
+// All of these: nothing when the result would have more than `states_max` states on the way, or as soon as `work` is over. Without
+// `work` each has one of its own.
+std::optional<Dfa> determinise(const Nfa& nfa, std::size_t states_max, Work* work = nullptr);
+std::optional<Dfa> intersect(const Dfa& a, const Dfa& b, std::size_t states_max, Work* work = nullptr);
+std::optional<Dfa> unite(const Dfa& a, const Dfa& b, std::size_t states_max, Work* work = nullptr);
+std::optional<Dfa> subtract(const Dfa& a, const Dfa& b, std::size_t states_max, Work* work = nullptr);
 
 // The automaton of a step function over abstract states: explored from `start`. `step` answers a state or -1.
 std::optional<Dfa> explore(std::int64_t start, std::string_view alphabet,
                            const std::function<std::int64_t(std::int64_t, char)>& step,
-                           const std::function<bool(std::int64_t)>& accepts, std::size_t states_max);
+                           const std::function<bool(std::int64_t)>& accepts, std::size_t states_max,
+                           Work* work = nullptr);
 
 Nfa to_nfa(const Dfa& dfa);
 // Adds `part` between two states of `nfa`.

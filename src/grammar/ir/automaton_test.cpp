@@ -1,7 +1,10 @@
 #include "grammar/ir/automaton.h"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
 #include <random>
 #include <string>
 
@@ -67,6 +70,42 @@ TEST(Automaton, ExponentialOnesStopAtTheLimit) {
   const auto pattern = frontend::parse_pattern("[ab]*a[ab]{30}", frontend::Match::kWhole, Limits{});
   EXPECT_FALSE(frontend::to_dfa(*pattern, 10000));
   EXPECT_FALSE(intersect(dfa_of("[ab]{200}"), dfa_of("(aa|b)*"), 100));
+}
+
+// Also where nothing is left in the end; one that may take less stops on the way.
+TEST(Automaton, OperationsStopWhereTheirWorkIsOver) {
+  const Dfa a = dfa_of("(a{97})*c"), b = dfa_of("(a{101})*b");
+  const auto rest = [](std::int64_t at, char c) { return (at * 10 + (c - '0')) % 1009; };
+  const auto explored = [&](Work* work) {
+    return explore(
+        0, "0123456789", rest, [](std::int64_t at) { return at == 0; }, 20000, work);
+  };
+  const std::vector<std::function<std::optional<Dfa>(Work*)>> operations{
+      [&](Work* work) { return intersect(a, b, 20000, work); },
+      [&](Work* work) { return subtract(a, b, 20000, work); },
+      [&](Work* work) { return unite(a, b, 20000, work); },
+      explored,
+  };
+  for (const auto& operation : operations) {
+    Work all;
+    ASSERT_TRUE(operation(&all));
+    EXPECT_GT(all.spent(), std::min(97u * 101u, 1009u * 10u));
+    EXPECT_TRUE(operation(nullptr));
+    Work all_but_one(all.spent() - 1);
+    EXPECT_FALSE(operation(&all_but_one)) << "merging counts as well";
+    Work little(1000);
+    EXPECT_FALSE(operation(&little));
+    EXPECT_LT(little.spent(), 2000u);
+  }
+  EXPECT_TRUE(intersect(a, b, 20000)->is_empty());
+  // One state with edges that overlap.
+  std::string alternatives = "a";
+  for (unsigned i = 0; i < 2000; ++i) alternatives += fmt::format("|[a-\\u{:04x}]x", 0x4E00 + i);
+  const auto pattern = frontend::parse_pattern(alternatives, frontend::Match::kWhole, Limits{});
+  ASSERT_TRUE(pattern);
+  Work little(50'000);
+  EXPECT_FALSE(frontend::to_dfa(*pattern, 20000, &little));
+  EXPECT_LT(little.spent(), 60'000u);
 }
 
 // Every code point of the set and no other, by its UTF-8 bytes.

@@ -100,6 +100,11 @@ base::Result<> Builder::spend(std::size_t steps) {
                                 limits_.schema_steps_max));
 }
 
+Work Builder::work() const {
+  const std::size_t left = limits_.schema_steps_max - std::min(steps_, limits_.schema_steps_max);
+  return Work(std::min(kWorkPerStep * left, Work::kMax));
+}
+
 base::Result<> Builder::check() const {
   if (rules_.size() > limits_.rules_max) {
     return base::fail(base::ErrorCode::kInvalidParams,

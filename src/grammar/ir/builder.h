@@ -68,6 +68,9 @@ class Builder {
 
   // Counts steps over a JSON schema, which need not leave an expression. INVALID_PARAMS past the limit.
   base::Result<> spend(std::size_t steps);
+  // What operations on automata may take of the steps that are left, and that it was taken: their steps are half as long.
+  Work work() const;
+  base::Result<> spend(const Work& work) { return spend((work.spent() + kWorkPerStep - 1) / kWorkPerStep); }
 
   // INVALID_PARAMS once a limit is broken; every later answer of the builder is then worthless.
   base::Result<> check() const;
@@ -88,6 +91,8 @@ class Builder {
   const std::vector<base::TokenId>& control_tokens() const { return control_tokens_; }  // ascending
 
  private:
+  static constexpr std::size_t kWorkPerStep = 2;
+
   ExprId add(Expr expr, std::size_t size);
   std::size_t size_of(ExprId id) const { return sizes_[index(id)]; }
 

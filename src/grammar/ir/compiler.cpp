@@ -157,6 +157,9 @@ base::Result<> add_rules(const Builder& builder, RuleSet& out) {
     return fail(ErrorCode::kInvalidParams, "no output at all can satisfy the grammar; loosen its conditions");
   }
   RuleLowering lowering(builder, nullable, productive);
+  constexpr std::size_t kWorkPerState = 256;  // some thirty are usual
+  const std::size_t work_max = kWorkPerState * builder.limits().states_max;
+  Work work(work_max);  // of all rules
   for (std::uint32_t i = 0; i < builder.rules().size(); ++i) {
     const Builder::Rule& rule = builder.rules()[i];
     RuleSet::Rule& compiled = out.rules.emplace_back();
@@ -171,10 +174,13 @@ base::Result<> add_rules(const Builder& builder, RuleSet& out) {
     } else if (productive[i]) {
       const std::optional<Nfa> nfa = lowering.lower(rule.body);
       const std::size_t room = builder.limits().states_max - std::min(out.states.size(), builder.limits().states_max);
-      const std::optional<Dfa> dfa = nfa ? determinise(*nfa, room) : std::nullopt;
+      const std::optional<Dfa> dfa = nfa ? determinise(*nfa, room, &work) : std::nullopt;
       if (!dfa) {
-        return fail(ErrorCode::kInvalidParams, fmt::format("{} needs more than {} states; make it smaller", rule.name,
-                                                           builder.limits().states_max));
+        return fail(
+            ErrorCode::kInvalidParams,
+            fmt::format("{} needs more than {} states, or, with all before it, more than {} steps to find them; "
+                        "make it smaller",
+                        rule.name, builder.limits().states_max, work_max));
       }
       append(out, RuleId{i}, *dfa);
     } else {

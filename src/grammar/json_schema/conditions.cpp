@@ -142,14 +142,17 @@ base::Result<StringConditions> string_conditions(const Document& document, const
   StringConditions out;
   out.length = TRY(count_conditions(document, schemas, "minLength", "maxLength"));
   out.is_empty = out.length.min > out.length.max;
+  out.text = fmt::format("{} {}", out.length.min, out.length.max);
   for (const Node schema : schemas) {
     if (const auto expression = TRY(document.string(schema, "pattern"))) {
       out.patterns.push_back(TRY(read_pattern(document, schema, "pattern", *expression, limits)));
+      out.text += fmt::format(" {} {}", expression->size(), *expression);
     }
     if (const auto name = TRY(document.string(schema, "format"))) {
       const auto expression = format_pattern(*name);
       if (!expression) continue;  // an annotation
       out.patterns.push_back(TRY(read_pattern(document, schema, "format", *expression, limits)));
+      out.text += fmt::format(" {} {}", expression->size(), *expression);
     }
   }
   return out;

@@ -34,6 +34,7 @@ struct StringConditions {
   ir::Bounds length;  // in code points
   std::vector<frontend::Pattern> patterns;
   bool is_empty = false;  // the bounds exclude each other
+  std::string text;       // equal texts are equal conditions
 };
 base::Result<StringConditions> string_conditions(const Document& document, const Schemas& schemas,
                                                  const Limits& limits);

@@ -162,12 +162,10 @@ base::Result<std::optional<ir::Dfa>> SchemaCompiler::names_language(const Schema
     if (!names) continue;
     std::optional<ir::Dfa> own = ir::Dfa{{{}}};
     for (const Schemas& each : TRY(alternatives({names}))) {
-      own = ir::unite(*own, TRY(string_language(each)), kLanguageStatesMax);
-      TRY(spend_on(own));
+      own = TRY(combined(ir::unite, *own, TRY(string_language(each))));
       if (!own) return document_.failure(schema, "propertyNames", "it is too large");
     }
-    out = out ? ir::intersect(*out, *own, kLanguageStatesMax) : std::move(own);
-    TRY(spend_on(out));
+    out = out ? TRY(combined(ir::intersect, *out, *own)) : std::move(own);
     if (!out) return document_.failure(schema, "propertyNames", "it is too large");
   }
   return out;
@@ -216,21 +214,17 @@ base::Result<std::optional<ir::ExprId>> SchemaCompiler::other_member(const Schem
       }
       nfa.states[from].epsilons.push_back(nfa.accept);
     }
-    std::size_t work = 0;
-    const auto taken = ir::determinise(nfa, kLanguageStatesMax, &work);
-    TRY(builder_.spend(work));
-    allowed = taken ? ir::subtract(*allowed, *taken, kLanguageStatesMax) : std::nullopt;
-    TRY(spend_on(allowed));
+    const auto taken = TRY(determinised(nfa));
+    allowed = taken ? TRY(combined(ir::subtract, *allowed, *taken)) : std::nullopt;
     if (!allowed) return document_.failure(schemas.front(), "properties", "their names are too long together");
   }
   std::vector<ir::ExprId> branches;
   for (std::uint32_t matching = is_closed ? 1 : 0; matching < 1u << patterns.size(); ++matching) {
+    TRY(spend_on(allowed));
     std::optional<ir::Dfa> own = allowed;
     for (std::size_t i = 0; i < patterns.size() && own; ++i) {
       const bool matches = (matching >> i & 1) != 0;
-      own = matches ? ir::intersect(*own, patterns[i]->names, kLanguageStatesMax)
-                    : ir::subtract(*own, patterns[i]->names, kLanguageStatesMax);
-      TRY(spend_on(own));
+      own = TRY(combined(matches ? ir::intersect : ir::subtract, *own, patterns[i]->names));
       if (!own) return document_.failure(schemas.front(), "patternProperties", "its patterns are too large together");
     }
     if (own && own->is_empty()) continue;

@@ -1,7 +1,9 @@
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <random>
 #include <string>
 
@@ -347,6 +349,68 @@ TEST(JsonSchema, CombinationsThatCostTooMuchAreRefused) {
   const auto two = Grammar::from_gbnf("root ::= %json " + one + " %json " + one, limits);
   ASSERT_FALSE(two);
   EXPECT_THAT(two.error().message, HasSubstr("more than 2000 steps"));
+}
+
+std::string properties_of(int count, const std::function<std::string(int)>& schema_of) {
+  std::string out;
+  for (int i = 0; i < count; ++i) out += (i > 0 ? ",\"a" : "\"a") + std::to_string(i) + "\":" + schema_of(i);
+  return R"({"type":"object","properties":{)" + out + "}}";
+}
+
+// What is left of such automata is nothing or little, and the way there has thousands of states.
+TEST(JsonSchema, TheWayToSmallAutomataIsCounted) {
+  const auto no_multiple = [](int i) {
+    return R"({"type":"integer","multipleOf":1009,"minimum":)" + std::to_string(i * 1009 + 1) + R"(,"maximum":)" +
+           std::to_string(i * 1009 + 1008) + "}";
+  };
+  const auto both_patterns = [](int i) {
+    return R"({"type":"string","allOf":[{"pattern":"^(a{97})*c$"},{"pattern":"^(a{101})*b{)" + std::to_string(i + 1) +
+           R"(}$"}]})";
+  };
+  const auto both_names = [](int) {
+    return std::string(R"({"type":"object","allOf":[{"propertyNames":{"pattern":"^(a{97})*c$"}},)"
+                       R"({"propertyNames":{"pattern":"^(a{101})*b$"}}]})");
+  };
+  const auto either_name = [](int) {
+    return std::string(R"({"type":"object","propertyNames":{"anyOf":[{"pattern":"^(a{97})*c$"},)"
+                       R"({"pattern":"^(a{101})*b$"}],"maxLength":1}})");
+  };
+  const auto other_names = [](int) {
+    return std::string(R"({"type":"object","propertyNames":{"pattern":"^(a{97})*c$"},)"
+                       R"("patternProperties":{"^(a{101})*b$":true},"additionalProperties":false})");
+  };
+  constexpr std::size_t kSteps = 400'000;
+  for (const std::function<std::string(int)>& schema_of :
+       std::vector<std::function<std::string(int)>>{no_multiple, both_patterns, both_names, other_names}) {
+    EXPECT_TRUE(Grammar::from_json_schema(properties_of(1, schema_of))) << schema_of(0);
+    const auto few = Grammar::from_json_schema(properties_of(20, schema_of), {.schema_steps_max = kSteps});
+    ASSERT_FALSE(few) << schema_of(0);
+    EXPECT_THAT(few.error().message, HasSubstr("more than 400000 steps")) << schema_of(0);
+  }
+  const auto many = Grammar::from_json_schema(properties_of(8000, no_multiple));
+  ASSERT_FALSE(many);
+  EXPECT_THAT(many.error().message, HasSubstr("more than 8388608 steps"));
+  EXPECT_TRUE(Grammar::from_json_schema(properties_of(1, either_name)));
+  // A class that a repetition writes out time and again.
+  std::string many_characters;
+  for (int i = 0; i < 2000; ++i) many_characters += fmt::format("\\u{:04x}", 0x4E00 + 2 * i);
+  const auto written_out =
+      Grammar::from_json_schema(R"({"pattern":"^[)" + many_characters + R"(]{10000}$","maxLength":9})");
+  ASSERT_FALSE(written_out);
+  EXPECT_THAT(written_out.error().message, HasSubstr("more than 8388608 steps"));
+}
+
+// One that is written often is made once, and bounds that exclude each other make none.
+TEST(JsonSchema, WhatHasEqualConditionsIsMadeOnce) {
+  const Limits limits{.schema_steps_max = 100'000};
+  for (const char* schema :
+       {R"({"type":"integer"})", R"({"type":"number"})", R"({"type":"number","minimum":0,"maximum":1})",
+        R"({"type":"integer","multipleOf":1009,"minimum":2,"maximum":1})",
+        R"({"type":"string","allOf":[{"pattern":"^(a{97})*c$"},{"pattern":"^(a{101})*b$"}]})"}) {
+    EXPECT_TRUE(Grammar::from_json_schema(properties_of(200, [&](int) { return schema; }), limits)) << schema;
+  }
+  const auto ranges = [](int i) { return R"({"type":"number","minimum":0,"maximum":)" + std::to_string(i) + "}"; };
+  EXPECT_TRUE(Grammar::from_json_schema(properties_of(500, ranges)));
 }
 
 // Against doubles: every literal of up to two digits on either side of the point, and signs.

@@ -7,7 +7,7 @@
 namespace llorch::grammar::json_schema {
 
 base::Result<std::optional<ir::Dfa>> language_of_pattern(ir::Builder& builder, const frontend::Pattern& pattern) {
-  std::size_t work = 0;
+  ir::Work work = builder.work();
   auto out = frontend::to_dfa(pattern, kLanguageStatesMax, &work);
   TRY(builder.spend(work));
   return out;

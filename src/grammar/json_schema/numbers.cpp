@@ -45,10 +45,16 @@ std::string text_of(double value) {
   return {buffer.begin(), end};
 }
 
-std::optional<Dfa> pattern(const std::string& expression, std::size_t states_max) {
+// What automata of numbers may take: states each, and work together.
+struct Room {
+  std::size_t states_max;
+  ir::Work* work;
+};
+
+std::optional<Dfa> pattern(const std::string& expression, const Room& room) {
   const auto parsed = frontend::parse_pattern(expression, frontend::Match::kWhole, Limits{});
   ASSERT(parsed.has_value(), "{}", expression);
-  return frontend::to_dfa(*parsed, states_max);
+  return frontend::to_dfa(*parsed, room.states_max, room.work);
 }
 
 enum class Relation { kLess, kLessOrEqual, kGreater, kGreaterOrEqual };
@@ -59,10 +65,10 @@ class Comparison {
  public:
   Comparison(const Decimal& bound, Relation relation) : bound_(bound), relation_(relation) {}
 
-  std::optional<Dfa> dfa(std::size_t states_max) const {
+  std::optional<Dfa> dfa(const Room& room) const {
     return ir::explore(
         integer(0, kEqual), ".0123456789", [this](std::int64_t state, char c) { return step(state, c); },
-        [this](std::int64_t state) { return accepts(order_at(state)); }, states_max);
+        [this](std::int64_t state) { return accepts(order_at(state)); }, room.states_max, room.work);
   }
 
  private:
@@ -131,11 +137,11 @@ struct Interval {
   std::optional<NumberConditions::Bound> lower, upper;
 };
 
-std::optional<Dfa> within(Dfa unsigned_numbers, const Interval& interval, std::size_t states_max) {
+std::optional<Dfa> within(Dfa unsigned_numbers, const Interval& interval, const Room& room) {
   const auto restrict = [&](const std::optional<NumberConditions::Bound>& bound, Relation open, Relation closed) {
     if (!bound) return true;
-    const auto comparison = Comparison(bound->value, bound->exclusive ? open : closed).dfa(states_max);
-    auto both = comparison ? ir::intersect(unsigned_numbers, *comparison, states_max) : std::nullopt;
+    const auto comparison = Comparison(bound->value, bound->exclusive ? open : closed).dfa(room);
+    auto both = comparison ? ir::intersect(unsigned_numbers, *comparison, room.states_max, room.work) : std::nullopt;
     if (!both) return false;
     unsigned_numbers = std::move(*both);
     return true;
@@ -146,8 +152,7 @@ std::optional<Dfa> within(Dfa unsigned_numbers, const Interval& interval, std::s
 }
 
 // Both signs of `unsigned_numbers` that satisfy the bounds.
-std::optional<Dfa> with_bounds(const Dfa& unsigned_numbers, const NumberConditions& conditions,
-                               std::size_t states_max) {
+std::optional<Dfa> with_bounds(const Dfa& unsigned_numbers, const NumberConditions& conditions, const Room& room) {
   const auto negated = [](NumberConditions::Bound bound) {
     bound.value.negative = false;
     return bound;
@@ -169,7 +174,7 @@ std::optional<Dfa> with_bounds(const Dfa& unsigned_numbers, const NumberConditio
     Interval interval;
     if (!min_is_negative) interval.lower = conditions.min;
     interval.upper = conditions.max;
-    const auto positive = within(unsigned_numbers, interval, states_max);
+    const auto positive = within(unsigned_numbers, interval, room);
     if (!positive) return std::nullopt;
     add(*positive, false);
   }
@@ -177,11 +182,25 @@ std::optional<Dfa> with_bounds(const Dfa& unsigned_numbers, const NumberConditio
     Interval interval;
     interval.lower = max_is_negative ? negated(*conditions.max) : NumberConditions::Bound{{false, "0", ""}, true};
     if (conditions.min) interval.upper = negated(*conditions.min);
-    const auto negative = within(unsigned_numbers, interval, states_max);
+    const auto negative = within(unsigned_numbers, interval, room);
     if (!negative) return std::nullopt;
     add(*negative, true);
   }
-  return ir::determinise(nfa, states_max);
+  return ir::determinise(nfa, room.states_max, room.work);
+}
+
+// Unsigned, of at most 15 significant digits: the same for whatever bounds, so made once.
+const Dfa& decimals() {
+  static const Dfa kDecimals = [] {
+    std::string expression =
+        fmt::format("0(\\.[0-9]{{1,{}}})?|[1-9][0-9]{{0,{}}}", kSignificantDigitsMax, kSignificantDigitsMax - 1);
+    for (std::size_t digits = 1; digits < kSignificantDigitsMax; ++digits) {
+      expression += fmt::format("|[1-9][0-9]{{{}}}\\.[0-9]{{1,{}}}", digits - 1, kSignificantDigitsMax - digits);
+    }
+    constexpr std::size_t kStates = 20000;
+    return pattern(expression, {kStates, nullptr}).value();
+  }();
+  return kDecimals;
 }
 
 }  // namespace
@@ -206,34 +225,37 @@ bool is_less(const Decimal& a, const Decimal& b) {
   return smaller.fraction < larger.fraction;  // without trailing zeros, text order is number order
 }
 
-std::optional<Dfa> integers(const NumberConditions& conditions, std::size_t states_max) {
+bool NumberConditions::is_empty() const {
+  if (!min || !max) return false;
+  return is_less(max->value, min->value) || (min->value == max->value && (min->exclusive || max->exclusive));
+}
+
+std::optional<Dfa> integers(const NumberConditions& conditions, std::size_t states_max, ir::Work* work) {
+  ir::Work own;
+  const Room room{states_max, work ? work : &own};
   std::size_t digits = kIntegerDigitsMax;
   for (const auto& bound : {conditions.min, conditions.max}) {
     if (bound) digits = std::max(digits, bound->value.integer.size());
   }
-  auto all = pattern(fmt::format("0|[1-9][0-9]{{0,{}}}", digits - 1), states_max);
+  auto all = pattern(fmt::format("0|[1-9][0-9]{{0,{}}}", digits - 1), room);
   if (all && conditions.multiple_of > 1) {
     const std::int64_t modulus = conditions.multiple_of;
     const auto multiples = ir::explore(
         0, "0123456789", [modulus](std::int64_t rest, char c) { return (rest * 10 + (c - '0')) % modulus; },
-        [](std::int64_t rest) { return rest == 0; }, states_max);
-    all = multiples ? ir::intersect(*all, *multiples, states_max) : std::nullopt;
+        [](std::int64_t rest) { return rest == 0; }, states_max, room.work);
+    all = multiples ? ir::intersect(*all, *multiples, states_max, room.work) : std::nullopt;
   }
-  return all ? with_bounds(*all, conditions, states_max) : std::nullopt;
+  return all ? with_bounds(*all, conditions, room) : std::nullopt;
 }
 
-std::optional<Dfa> numbers(const NumberConditions& conditions, std::size_t states_max) {
-  if (conditions.multiple_of > 1) return integers(conditions, states_max);
+std::optional<Dfa> numbers(const NumberConditions& conditions, std::size_t states_max, ir::Work* work) {
+  if (conditions.multiple_of > 1) return integers(conditions, states_max, work);
+  ir::Work own;
+  const Room room{states_max, work ? work : &own};
   if (!conditions.min && !conditions.max) {
-    return pattern("-?(0|[1-9][0-9]{0,14})(\\.[0-9]{1,15})?([eE][+\\-]?[0-9]{1,2})?", states_max);
+    return pattern("-?(0|[1-9][0-9]{0,14})(\\.[0-9]{1,15})?([eE][+\\-]?[0-9]{1,2})?", room);
   }
-  std::string expression =
-      fmt::format("0(\\.[0-9]{{1,{}}})?|[1-9][0-9]{{0,{}}}", kSignificantDigitsMax, kSignificantDigitsMax - 1);
-  for (std::size_t digits = 1; digits < kSignificantDigitsMax; ++digits) {
-    expression += fmt::format("|[1-9][0-9]{{{}}}\\.[0-9]{{1,{}}}", digits - 1, kSignificantDigitsMax - digits);
-  }
-  const auto all = pattern(expression, states_max);
-  return all ? with_bounds(*all, conditions, states_max) : std::nullopt;
+  return with_bounds(decimals(), conditions, room);
 }
 
 }  // namespace llorch::grammar::json_schema

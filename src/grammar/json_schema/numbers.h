@@ -29,12 +29,14 @@ struct NumberConditions {
   std::optional<Bound> min;
   std::optional<Bound> max;
   std::uint32_t multiple_of = 1;
+
+  bool is_empty() const;  // the bounds exclude each other
 };
 
-// Integers without fraction or exponent: at most 18 digits, or as many as a bound has.
-std::optional<ir::Dfa> integers(const NumberConditions& conditions, std::size_t states_max);
+// Integers without fraction or exponent: at most 18 digits, or as many as a bound has. `work`: as ir::determinise().
+std::optional<ir::Dfa> integers(const NumberConditions& conditions, std::size_t states_max, ir::Work* work = nullptr);
 // With conditions: at most 15 significant digits and no exponent, so that decimal and binary comparisons agree. Without:
 // also an exponent of at most two digits.
-std::optional<ir::Dfa> numbers(const NumberConditions& conditions, std::size_t states_max);
+std::optional<ir::Dfa> numbers(const NumberConditions& conditions, std::size_t states_max, ir::Work* work = nullptr);
 
 }  // namespace llorch::grammar::json_schema

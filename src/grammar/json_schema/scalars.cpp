@@ -8,6 +8,17 @@ namespace llorch::grammar::json_schema {
 
 namespace json = boost::json;
 
+namespace {
+
+std::string text_of(const NumberConditions& conditions, bool integer) {
+  const auto bound = [](const std::optional<NumberConditions::Bound>& each) {
+    return each ? fmt::format("{}{}", each->exclusive ? "<" : "<=", to_string(each->value)) : std::string();
+  };
+  return fmt::format("{} {} {} {}", integer, bound(conditions.min), bound(conditions.max), conditions.multiple_of);
+}
+
+}  // namespace
+
 std::string to_json(const json::value& value) {
   switch (value.kind()) {
     case json::kind::null: return "null";
@@ -55,23 +66,45 @@ base::Result<> SchemaCompiler::spend_on(const std::optional<ir::Dfa>& language) 
   return builder_.spend(kStepsPerState * (language ? language->states.size() : 0));
 }
 
+base::Result<std::optional<ir::Dfa>> SchemaCompiler::combined(SetOperation& operation, const ir::Dfa& a,
+                                                              const ir::Dfa& b) {
+  ir::Work work = builder_.work();
+  std::optional<ir::Dfa> out = operation(a, b, kLanguageStatesMax, &work);
+  TRY(builder_.spend(work));
+  TRY(spend_on(out));
+  return out;
+}
+
+base::Result<std::optional<ir::Dfa>> SchemaCompiler::determinised(const ir::Nfa& nfa) {
+  ir::Work work = builder_.work();
+  std::optional<ir::Dfa> out = ir::determinise(nfa, kLanguageStatesMax, &work);
+  TRY(builder_.spend(work));
+  return out;
+}
+
 base::Result<ir::ExprId> SchemaCompiler::number(const Schemas& schemas, bool integer) {
   const NumberConditions conditions = TRY(number_conditions(document_, schemas));
-  const auto dfa = integer ? integers(conditions, kLanguageStatesMax) : numbers(conditions, kLanguageStatesMax);
+  if (conditions.is_empty()) return builder_.nothing();
+  std::string key = text_of(conditions, integer);
+  if (const auto known = number_exprs_.find(key); known != number_exprs_.end()) return known->second;
+  ir::Work work = builder_.work();
+  const auto dfa =
+      integer ? integers(conditions, kLanguageStatesMax, &work) : numbers(conditions, kLanguageStatesMax, &work);
+  TRY(builder_.spend(work));
   TRY(spend_on(dfa));
   if (!dfa)
     return document_.failure(schemas.front(), "", "its numbers need too many states; use rounder bounds or multiples");
-  return builder_.automaton(ir::to_nfa(*dfa));
+  return number_exprs_[std::move(key)] = builder_.automaton(ir::to_nfa(*dfa));
 }
 
 base::Result<ir::Dfa> SchemaCompiler::language_of(Node for_messages, const StringConditions& conditions) {
+  if (conditions.is_empty) return ir::Dfa{{{}}};
   frontend::Pattern length{.kind = frontend::Pattern::Kind::kRepeat, .bounds = conditions.length};
   length.children.push_back({.kind = frontend::Pattern::Kind::kSet, .set = ir::all_code_points()});
-  std::optional<ir::Dfa> out = conditions.is_empty ? ir::Dfa{{{}}} : TRY(language_of_pattern(builder_, length));
+  std::optional<ir::Dfa> out = TRY(language_of_pattern(builder_, length));
   for (const frontend::Pattern& pattern : conditions.patterns) {
     const std::optional<ir::Dfa> other = TRY(language_of_pattern(builder_, pattern));
-    out = out && other ? ir::intersect(*out, *other, kLanguageStatesMax) : std::nullopt;
-    TRY(spend_on(out));
+    out = out && other ? TRY(combined(ir::intersect, *out, *other)) : std::nullopt;
   }
   if (out) return std::move(*out);
   return document_.failure(
@@ -93,9 +126,7 @@ base::Result<ir::Dfa> SchemaCompiler::string_language(const Schemas& schemas) {
       }
       nfa.states[from].epsilons.push_back(nfa.accept);
     }
-    std::size_t work = 0;
-    auto dfa = ir::determinise(nfa, kLanguageStatesMax, &work);
-    TRY(builder_.spend(work));
+    auto dfa = TRY(determinised(nfa));
     if (dfa) return std::move(*dfa);
     return document_.failure(schemas.front(), "enum", "it is too large");
   }
@@ -115,7 +146,11 @@ base::Result<ir::ExprId> SchemaCompiler::string(const Schemas& schemas) {
   } else if (conditions.patterns.size() == 1 && any_length) {
     inside = frontend::to_expr(builder_, conditions.patterns.front(), ir::Encoding::kJsonString);
   } else {
-    inside = ir::spelled(builder_, TRY(language_of(schemas.front(), conditions)), ir::Encoding::kJsonString);
+    const auto [known, added] = string_exprs_.try_emplace(conditions.text);
+    if (added) {
+      known->second = ir::spelled(builder_, TRY(language_of(schemas.front(), conditions)), ir::Encoding::kJsonString);
+    }
+    inside = known->second;
   }
   return builder_.sequence({builder_.literal("\""), inside, builder_.literal("\"")});
 }

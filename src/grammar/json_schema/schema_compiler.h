@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
@@ -84,6 +85,10 @@ class SchemaCompiler {
 
   // Counts the states of what a set operation or a number made.
   base::Result<> spend_on(const std::optional<ir::Dfa>& language);
+  // ir::intersect(), unite() or subtract(), and what that takes, counted.
+  using SetOperation = std::optional<ir::Dfa>(const ir::Dfa&, const ir::Dfa&, std::size_t, ir::Work*);
+  base::Result<std::optional<ir::Dfa>> combined(SetOperation& operation, const ir::Dfa& a, const ir::Dfa& b);
+  base::Result<std::optional<ir::Dfa>> determinised(const ir::Nfa& nfa);
   const Limits& limits() const { return builder_.limits(); }
   ir::ExprId space() { return builder_.call(space_); }
 
@@ -97,6 +102,9 @@ class SchemaCompiler {
   std::unordered_map<Node, std::uint32_t> numbers_;  // in the order of discovery
   std::vector<Node> nodes_;
   std::map<std::vector<std::uint32_t>, ir::RuleId> rules_;
+  // By their conditions.
+  std::map<std::string, ir::ExprId> number_exprs_;
+  std::map<std::string, ir::ExprId> string_exprs_;  // without quotes
   std::vector<std::pair<ir::RuleId, std::vector<Node>>> work_;
 };
 
