@@ -407,7 +407,7 @@ std::vector<Api::Route> Api::kept_routes() {
       {"GET", "/v1/conversations/{id}/items/{item_id}", Scope::kTenant,
        on_files_counted(conversations, &Conversations::show_item), may_ask()},
       {"DELETE", "/v1/conversations/{id}/items/{item_id}", Scope::kTenant,
-       on_files(conversations, &Conversations::remove_item)},
+       on_files_counted(conversations, &Conversations::remove_item), may_ask()},
       {"POST", "/v1/files", Scope::kTenant, on_files_counted(files, &Files::create), may_ask()},
       {"GET", "/v1/files", Scope::kTenant, on_files_counted(files, &Files::list), may_ask()},
       {"GET", "/v1/files/{id}", Scope::kTenant, on_files_counted(files, &Files::show), may_ask()},
