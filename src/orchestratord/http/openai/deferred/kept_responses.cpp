@@ -1,10 +1,13 @@
 #include "orchestratord/http/openai/deferred/kept_responses.h"
 
+#include <fmt/format.h>
+
 #include <boost/json/serialize.hpp>
 #include <charconv>
 #include <utility>
 
 #include "base/log.h"
+#include "orchestratord/http/chat/parsing.h"
 #include "orchestratord/http/deferred/list_page.h"
 #include "orchestratord/http/deferred/owned_blobs.h"
 #include "orchestratord/http/openai/deferred/event_text.h"
@@ -27,6 +30,8 @@ using tasks::text_of;
 using tasks::to_json;
 
 constexpr std::size_t kReadBytesMax = 1ULL << 30;
+constexpr std::int64_t kReferredRequestsMax =
+    8;  // as long as so many of the longest requests are the responses that one refers to
 
 std::string id_of(const DeferredCall& call) { return "resp_" + call.identity.job_id.value; }
 
@@ -259,6 +264,18 @@ void KeptResponses::continue_from(const std::string& previous_id, net::Request r
 
 base::Result<> KeptResponses::insert_items(const net::http::Principal& caller, ReferringRequest& referring) const {
   const auto bytes_max = static_cast<std::size_t>(context_.config->orchestratord.limits.prompt_bytes_max);
+  TRY(check_referred(caller, referring));
+  for (const auto& [response_id, references] : referring.references()) {
+    const std::string kept = TRY(context_.blobs->read(response_id, 0, kReadBytesMax));
+    TRY(referring.insert(response_id, kept, references, bytes_max));
+  }
+  return {};
+}
+
+base::Result<> KeptResponses::check_referred(const net::http::Principal& caller,
+                                             const ReferringRequest& referring) const {
+  const std::int64_t bytes_max = kReferredRequestsMax * context_.config->orchestratord.limits.request_bytes_max;
+  std::uint64_t bytes = 0;
   for (const auto& [response_id, references] : referring.references()) {
     if (!check_owner(caller, response_id)) return base::fail(no_such_item(references.front()));
     if (find_open(response_id) != nullptr) {
@@ -266,10 +283,15 @@ base::Result<> KeptResponses::insert_items(const net::http::Principal& caller, R
           Error{ErrorCode::kConflict, "the response of this item has not ended; wait until it has", {}}.with(
               "field", std::string("input")));
     }
-    const std::string kept = TRY(context_.blobs->read(response_id, 0, kReadBytesMax));
-    TRY(referring.insert(response_id, kept, references, bytes_max));
+    bytes += context_.blobs->find(response_id)->content_bytes;
   }
-  return {};
+  if (std::cmp_less_equal(bytes, bytes_max)) return {};
+  return chat::refused(
+      "input", "length",
+      fmt::format(
+          "the responses whose items input names have {} bytes together; up to {} are read for a request, so send "
+          "the items themselves, or previous_response_id",
+          bytes, bytes_max));
 }
 
 void KeptResponses::insert_items(ReferringRequest referring, net::Request request, const net::ExchangePtr& exchange,

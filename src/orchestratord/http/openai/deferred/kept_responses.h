@@ -30,7 +30,8 @@ class KeptResponses {
   void continue_from(const std::string& previous_id, net::Request request, const net::ExchangePtr& exchange,
                      std::function<void(net::Request)> done);
   // Gives `done`, on the thread of kept files, `request` with the items that its input names; or refuses the exchange: NOT_FOUND
-  // (the caller has no response with such an item), CONFLICT (it has not ended). May be called on any thread.
+  // (the caller has no response with such an item), CONFLICT (it has not ended), INVALID_PARAMS (they are too long, or what holds
+  // them is). May be called on any thread.
   void insert_items(ReferringRequest referring, net::Request request, const net::ExchangePtr& exchange,
                     std::function<void(net::Request)> done);
   // What was asked, with the conversation before it; a page of it.
@@ -82,6 +83,8 @@ class KeptResponses {
   base::Result<> check_owner(const net::http::Principal& caller, const std::string& id) const;
   base::Result<std::string> continued_body(const net::Request& request, const std::string& previous_id) const;
   base::Result<> insert_items(const net::http::Principal& caller, ReferringRequest& referring) const;
+  // Before any of them is read: that all are there, have ended, and are not too long together.
+  base::Result<> check_referred(const net::http::Principal& caller, const ReferringRequest& referring) const;
   // Nothing, and the exchange is refused: the caller has no such response.
   std::optional<std::string> find(const net::Request& request, const net::ExchangePtr& exchange);
   OpenPtr find_open(const std::string& id) const;

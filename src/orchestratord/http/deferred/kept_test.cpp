@@ -1,0 +1,111 @@
+// Responses that are kept: what is too long to be read. No job runs.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "orchestratord/http/openai/deferred/kept_responses.h"
+#include "orchestratord/http/openai/deferred/kept_text.h"
+#include "orchestratord/http/testing/test_thread.h"
+
+namespace llorch::orchestratord::http::deferred {
+namespace {
+
+// Notes how it is answered.
+class Asker final : public net::Exchange {
+ public:
+  bool respond(net::Response response) override {
+    status = response.status;
+    body = std::move(response.body);
+    return true;
+  }
+  bool respond_error(const base::Error& error) override {
+    refused = error;
+    return true;
+  }
+  bool start_stream(int, net::http::Headers) override { return false; }
+  bool write(std::string_view) override { return false; }
+  bool end() override { return false; }
+  void abort() override {}
+  std::size_t queued_bytes() const override { return 0; }
+  std::uint64_t sent_bytes() const override { return 0; }
+  bool closed() const override { return false; }
+  void on_drain(std::size_t, std::function<void()>) override {}
+  void on_close(std::function<void(net::CloseReason)>) override {}
+
+  int status = 0;
+  std::string body;
+  std::optional<base::Error> refused{};
+};
+
+const net::http::Principal kOwner{net::http::Role::kTenant, "lab", "token:abc", "lab"};
+
+class Kept : public testing::Test {
+ protected:
+  Kept() {
+    char name[] = "/tmp/llorch-kept-XXXXXX";
+    directory_ = ::mkdtemp(name);
+    blobs_ = store::blobs::BlobStore::open({.directory = directory_, .clock = &clock_}, entropy_).value();
+    context_.config = &config_;
+    context_.clock = &clock_;
+    context_.entropy = &entropy_;
+    context_.metrics = &metrics_;
+    context_.files = &thread_;
+    context_.blobs = blobs_.get();
+    context_.stopping = &stopping_;
+  }
+  ~Kept() override { std::filesystem::remove_all(directory_); }
+
+  void keep(const std::string& id, std::string_view kind, std::string body, std::string_view content = {}) {
+    ASSERT_TRUE(blobs_->create(id,
+                               {.kind = std::string(kind),
+                                .tenant_id = kOwner.account,
+                                .created_unix_ms = clock_.now().unix_ms,
+                                .body = std::move(body)},
+                               content));
+  }
+
+  base::SystemEntropy entropy_;
+  std::filesystem::path directory_;
+  config::Config config_;
+  base::ManualClock clock_;
+  std::atomic<bool> stopping_{false};
+  Metrics metrics_{{.engine_version = {}, .algorithm = {}}};
+  TestThread thread_{clock_};
+  std::unique_ptr<store::blobs::BlobStore> blobs_;
+  Context context_;
+  tasks::Submitter submitter_{context_};
+};
+
+// A request of a few bytes has much read, but not as much as its tenant may keep.
+TEST_F(Kept, ResponsesThatARequestRefersToAreBoundedTogetherBeforeAnyIsRead) {
+  config_.orchestratord.limits.request_bytes_max = 1024;
+  openai::Conversations conversations(context_);
+  openai::KeptResponses responses(context_, submitter_, conversations);
+  const auto uuid = [](int n) { return fmt::format("0b5dbe0e-9c7d-4f3a-8f2b-6c1d2e3f4a{:02}", n); };
+  const std::string item = R"([{"role":"user","content":")" + std::string(3000, 'x') + R"("}])";
+  for (int n = 0; n < 3; ++n) {
+    keep("resp_" + uuid(n), openai::KeptResponses::kKind, "{}", openai::kept_text(item, ""));
+  }
+  const auto refused = [&](int count) {
+    std::string items;
+    for (int n = 0; n < count; ++n) {
+      items += fmt::format(R"({}{{"type":"item_reference","id":"msg_{}_in0"}})", n > 0 ? "," : "", uuid(n));
+    }
+    net::Request request;
+    request.peer.principal = kOwner;
+    request.body = R"({"model":"m","input":[)" + items + "]}";
+    const auto client = std::make_shared<Asker>();
+    responses.insert_items(openai::ReferringRequest::read(request.body).value().value(), request, client,
+                           [](const net::Request&) {});
+    thread_.run_for(1);
+    return client->refused;
+  };
+  const auto two = refused(2), three = refused(3);
+  EXPECT_TRUE(!two || two->code != base::ErrorCode::kInvalidParams) << two->message;
+  ASSERT_TRUE(three);
+  EXPECT_EQ(three->code, base::ErrorCode::kInvalidParams) << three->message;
+  EXPECT_NE(three->message.find("up to 8192 are read for a request"), std::string::npos) << three->message;
+}
+
+}  // namespace
+}  // namespace llorch::orchestratord::http::deferred
