@@ -1,10 +1,12 @@
-// Responses that are kept: what is too long to be read. No job runs.
+// Results and responses that are kept: what nobody can read, and what is too long to be read. No job runs.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include "orchestratord/http/openai/deferred/kept_responses.h"
 #include "orchestratord/http/openai/deferred/kept_text.h"
+#include "orchestratord/http/tasks/kept_results.h"
+#include "orchestratord/http/tenancy.h"
 #include "orchestratord/http/testing/test_thread.h"
 
 namespace llorch::orchestratord::http::deferred {
@@ -75,6 +77,31 @@ class Kept : public testing::Test {
   Context context_;
   tasks::Submitter submitter_{context_};
 };
+
+// Told, deleted and expired as every other.
+TEST_F(Kept, AResultWhoseRequestNobodyCanReadHasAnEnd) {
+  const auto id_of = [](const std::string& task_id) {
+    return "result_" + uuid_of_name("llama-orch result of " + task_id);
+  };
+  for (const char* task_id : {"lab:1", "lab:2"}) {
+    keep(id_of(task_id), tasks::KeptResults::kKind, R"({"request":"{\"of\":\"a later version\"}","caller":{}})");
+  }
+  tasks::KeptResults results(context_, submitter_);
+  results.resume();
+  const auto client = std::make_shared<Asker>();
+  results.answer("lab:1", client);
+  EXPECT_FALSE(client->refused) << client->refused->message;
+  EXPECT_EQ(client->status, 500);
+  EXPECT_NE(client->body.find("UNSUPPORTED_FORMAT_VERSION"), std::string::npos) << client->body;
+  EXPECT_TRUE(results.erase("lab:1"));
+  EXPECT_EQ(blobs_->find(id_of("lab:1")), nullptr);
+  const auto nothing_is_used = [](const store::blobs::Blob&) { return false; };
+  blobs_->expire(nothing_is_used);
+  EXPECT_NE(blobs_->find(id_of("lab:2")), nullptr);
+  clock_.advance_ms(config_.orchestratord.files.retention_ms + 1);
+  blobs_->expire(nothing_is_used);
+  EXPECT_EQ(blobs_->find(id_of("lab:2")), nullptr);
+}
 
 // A request of a few bytes has much read, but not as much as its tenant may keep.
 TEST_F(Kept, ResponsesThatARequestRefersToAreBoundedTogetherBeforeAnyIsRead) {

@@ -153,6 +153,19 @@ base::Result<> KeptResults::erase(const std::string& task_id) {
   return context_.blobs->erase(id_of(task_id));
 }
 
+void KeptResults::end_unreadable(const std::string& id) {
+  const auto open = std::make_shared<Open>();
+  open->id = id;
+  open->keep_ms = context_.config->orchestratord.files.retention_ms;
+  keep(open,
+       net::http::error_response(
+           {ErrorCode::kUnsupportedFormatVersion,
+            "another version of orchestratord kept the request of this result, and this one cannot read it; submit "
+            "the job again",
+            {}},
+           base::CorrelationId(base::uuid_v4(*context_.entropy))));
+}
+
 void KeptResults::resume() {
   for (const store::blobs::Blob* blob : context_.blobs->list(kKind)) {
     if (blob->facts.expires_unix_ms) continue;
@@ -161,7 +174,8 @@ void KeptResults::resume() {
     auto request = wire::decode<wire::SubmitRequest>(text_of(facts, "request"));
     if (!caller || !request || !request->result) {
       base::log_event(base::LogLevel::kError, "result.unreadable", {},
-                      "A kept request of another version cannot be read; its result stays away.");
+                      "A kept request of another version cannot be read; an error is its result.");
+      end_unreadable(blob->id);
       continue;
     }
     const OpenPtr open = make_open(blob->id, {.request = *std::move(request),

@@ -54,6 +54,8 @@ class KeptResults {
   void answer_created(const OpenPtr& open, base::Result<Admission> admission);
   void on_done(const OpenPtr& open, base::Result<net::Response> answer);
   void keep(const OpenPtr& open, const net::Response& answer);
+  // Gives the result of a request that nobody can read an end, so that it is told, deleted and expires as every other.
+  void end_unreadable(const std::string& id);
 
   const Context& context_;
   Submitter& submitter_;
