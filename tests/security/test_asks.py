@@ -20,7 +20,7 @@ ASKS = [("/v2/tasks/preview", TASK), ("/tokenize", {"model": "demo", "content": 
         ("/v1/responses/input_tokens", {"model": "demo", "input": "Once"}),
         ("/v1/tasks/preview", {**TASK, "task_id": "8b6f0a3e-6d57-4f0a-9f63-0b8f5d6c2a11", "session_id": "s", "workload": "completion",
                                "engine": "llama-orch", "ctx": 256, "priority": "batch", "deadline_ms": 60000}),
-        ("/api/show", {"model": "demo"}), ("/props?model=demo", None)]
+        ("/api/show", {"model": "demo"}), ("/props?model=demo", None), ("/v2/catalog/availability", None)]
 NO_GRAMMAR = {"grammar": "root ::= ("}
 # Submissions that become no job, wherever they are refused. As many of each group as a burst has.
 REFUSED = [("/v2/tasks", {**TASK, **NO_GRAMMAR}), ("/v1/chat/completions", {**CHAT, **NO_GRAMMAR}), ("/v1/completions", {**TASK, **NO_GRAMMAR}),
@@ -121,6 +121,19 @@ def test_what_is_kept_is_asked_for_at_the_tenants_rate(stack):
         if method == "DELETE" and pattern.startswith(KEPT):  # whoever makes room is not kept from it
             path = pattern.replace("{id}", "x").replace("{item_id}", "y")
             assert send(stack.url, method, path, None, ALICE).status == 404, path
+
+
+# What pools say of a model is looked up for each that is listed; the list alone is not counted.
+@pytest.mark.parametrize("path", ["/v2/catalog/models", "/v2/catalog/models/demo", "/v1/catalog/models/demo"])
+def test_facts_of_models_are_asked_for_at_the_tenants_rate(stack, path):
+    for _ in range(BURST):
+        assert ask(stack, ALICE, f"{path}?facts=true", None).status == 200
+    # As above: one more, for the core publishes after it has answered.
+    assert ask(stack, ALICE, f"{path}?facts=true", None).status == 429
+    over = ask(stack, ALICE, f"{path}?facts=true", None)
+    assert over.status == 429 and int(over.headers["retry-after"]) > 1, over.body
+    assert ask(stack, ALICE, path, None).status != 429
+    assert ask(stack, BOB, f"{path}?facts=true", None).status != 429
 
 
 # The head is asked of a copy; all at once pass the copy, and none passes the core.

@@ -151,7 +151,7 @@ void CatalogModels::list(const net::Request& request, const net::ExchangePtr& ex
   for (std::size_t i = 0; i < out.models.size(); ++i) {
     if (!out.models[i].model_ref.empty()) here.emplace(i, out.models[i].model_ref);
   }
-  if (request.query_param("facts") != "true" || here.empty()) {
+  if (!asks_for_facts(request) || here.empty()) {
     return respond_tagged(request, wire::encode(out), exchange);
   }
   const auto listing = std::make_shared<ModelListing>(std::move(out), here.size(), exchange);
@@ -193,7 +193,7 @@ void CatalogModels::show(const net::Request& request, const net::ExchangePtr& ex
                    ? base::Result<wire::CatalogModel>(*configured)
                    : find(model_id);
   if (!model) return refuse(context_, exchange, model.error());
-  if (request.query_param("facts") == "true" && !model->model_ref.empty()) {
+  if (asks_for_facts(request) && !model->model_ref.empty()) {
     return show_with_facts(*std::move(model), request, exchange);
   }
   exchange->respond(net::http::json_response(200, wire::encode(*model)));
@@ -201,10 +201,12 @@ void CatalogModels::show(const net::Request& request, const net::ExchangePtr& ex
 
 void CatalogModels::availability(const net::Request& request, const net::ExchangePtr& exchange) {
   context_.core->ask<core::AnswerQueryPools>(
-      core::QueryPools{}, [this, request, exchange](const core::AnswerQueryPools& answer) {
-        boost::json::array list;
-        for (const wire::CatalogModel& model : context_.names->list()) list.push_back(where(model, answer.pools));
-        respond_tagged(request, boost::json::serialize(boost::json::object{{"models", std::move(list)}}), exchange);
+      core::QueryPools{}, [this, request, exchange](core::AnswerQueryPools answer) {
+        context_.request_executor->post([this, request, exchange, pools = std::move(answer.pools)] {
+          boost::json::array list;
+          for (const wire::CatalogModel& model : context_.names->list()) list.push_back(where(model, pools));
+          respond_tagged(request, boost::json::serialize(boost::json::object{{"models", std::move(list)}}), exchange);
+        });
       });
 }
 

@@ -15,6 +15,8 @@ class CatalogModels {
  public:
   explicit CatalogModels(const Context& context) : context_(context), pulls_(context) {}
 
+  // Whether it wants to be told what pools say of the models, who are asked for it.
+  static bool asks_for_facts(const net::Request& request) { return request.query_param("facts") == "true"; }
   void list(const net::Request& request, const net::ExchangePtr& exchange);
   void show(const net::Request& request, const net::ExchangePtr& exchange);
   void known(const net::Request& request, const net::ExchangePtr& exchange);

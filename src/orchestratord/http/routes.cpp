@@ -140,6 +140,14 @@ net::HeadCheck Api::may_ask() {
   };
 }
 
+net::Handler Api::facts_counted(void (CatalogModels::*method)(const net::Request&, const net::ExchangePtr&)) {
+  return [plain = handler(catalog_models_, method), asking = on_request_executor_counted(catalog_models_, method)](
+             net::Request request, net::ExchangePtr exchange) {
+    const net::Handler& then = CatalogModels::asks_for_facts(request) ? asking : plain;
+    then(std::move(request), std::move(exchange));
+  };
+}
+
 std::vector<Api::Route> Api::routes() {
   return {
       {"POST", "/v2/tasks", Scope::kTenant, on_request_executor_submitted(tasks_, &tasks::Tasks::submit), may_submit()},
@@ -174,12 +182,13 @@ std::vector<Api::Route> Api::routes() {
       {"POST", "/v2/store/backup", Scope::kOperator, handler(backups_, &Backups::make)},
       {"POST", "/v2/internal/workers/ready", Scope::kNode, handler(pools_, &Pools::worker_ready)},
       {"POST", "/v2/internal/workers/failed", Scope::kNode, handler(pools_, &Pools::worker_failed)},
-      {"GET", "/v2/catalog/models", Scope::kPublic, handler(catalog_models_, &CatalogModels::list)},
+      {"GET", "/v2/catalog/models", Scope::kPublic, facts_counted(&CatalogModels::list)},
       {"POST", "/v2/catalog/models", Scope::kOperator, on_request_executor(catalog_models_, &CatalogModels::create)},
-      {"GET", "/v2/catalog/availability", Scope::kPublic, handler(catalog_models_, &CatalogModels::availability)},
+      {"GET", "/v2/catalog/availability", Scope::kPublic,
+       on_request_executor_counted(catalog_models_, &CatalogModels::availability), may_ask()},
       {"GET", "/v2/catalog/known", Scope::kPublic, handler(catalog_models_, &CatalogModels::known)},
       {"POST", "/v2/catalog/gc", Scope::kOperator, on_request_executor(catalog_models_, &CatalogModels::collect)},
-      {"GET", "/v2/catalog/models/{id}", Scope::kPublic, handler(catalog_models_, &CatalogModels::show)},
+      {"GET", "/v2/catalog/models/{id}", Scope::kPublic, facts_counted(&CatalogModels::show)},
       {"DELETE", "/v2/catalog/models/{id}", Scope::kOperator,
        on_request_executor(catalog_models_, &CatalogModels::remove)},
       {"POST", "/v2/catalog/models/{id}/state", Scope::kOperator,
@@ -243,7 +252,7 @@ Api::Gateway Api::router_v1() {
       {"POST", "/v1/pools/{id}/reload", Scope::kOperator, handler(pool_control_, &PoolControl::reload)},
       {"POST", "/v1/pools/{id}/purge", Scope::kOperator, handler(pool_control_, &PoolControl::purge)},
       {"POST", "/v1/catalog/models", Scope::kOperator, on_request_executor(catalog_models_, &CatalogModels::create)},
-      {"GET", "/v1/catalog/models/{id}", Scope::kPublic, handler(catalog_models_, &CatalogModels::show)},
+      {"GET", "/v1/catalog/models/{id}", Scope::kPublic, facts_counted(&CatalogModels::show)},
       {"DELETE", "/v1/catalog/models/{id}", Scope::kOperator,
        on_request_executor(catalog_models_, &CatalogModels::remove)},
       {"POST", "/v1/catalog/models/{id}/state", Scope::kOperator,

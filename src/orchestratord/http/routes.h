@@ -95,6 +95,8 @@ class Api {
   template <class Part>
   net::Handler on_files_counted(Part& part, void (Part::*method)(const net::Request&, const net::ExchangePtr&));
   net::HeadCheck may_ask();
+  // Counted, and on the request executor's thread, where it asks for facts of models.
+  net::Handler facts_counted(void (CatalogModels::*method)(const net::Request&, const net::ExchangePtr&));
   std::vector<Route> kept_routes();
   // Lets go of what has expired, from now on. REQUIRES: on the thread of kept files.
   void expire_kept();
