@@ -95,7 +95,7 @@ base::Result<jinja::RenderedText> render_in_roles(const jinja::ChatTemplate& cha
 
 // The template with the texts in place of each {query} and {document}.
 base::Result<ChatPrompt> filled_in(const Tokenizer& tokenizer, std::string_view form, std::string_view query,
-                                   std::string_view document) {
+                                   std::string_view document, TextBudget* budget) {
   struct Place {
     std::string_view name, text;
     std::size_t next;
@@ -123,7 +123,7 @@ base::Result<ChatPrompt> filled_in(const Tokenizer& tokenizer, std::string_view 
     at += place.name.size();
     place.next = form.find(place.name, at);
   }
-  out.tokens = TRY(tokenizer.encode(runs, false));
+  out.tokens = TRY(tokenizer.encode(runs, false, budget));
   return out;
 }
 
@@ -145,14 +145,14 @@ Chat::Chat(const TokenizerData& data) : bos_token_(spelling(data, data.bos)), eo
 }
 
 base::Result<std::optional<ChatPrompt>> Chat::pair_prompt(const Tokenizer& tokenizer, std::string_view query,
-                                                          std::string_view document,
-                                                          std::chrono::sys_seconds now) const {
-  if (!rerank_.empty()) return TRY(filled_in(tokenizer, rerank_, query, document));
+                                                          std::string_view document, std::chrono::sys_seconds now,
+                                                          TextBudget* budget) const {
+  if (!rerank_.empty()) return TRY(filled_in(tokenizer, rerank_, query, document, budget));
   if (!default_ || !*default_) return std::optional<ChatPrompt>();
   json::array messages;
   messages.push_back({{"role", "query"}, {"content", query}});
   messages.push_back({{"role", "document"}, {"content", document}});
-  auto told = prompt(tokenizer, {.messages = json::serialize(messages), .now = now});
+  auto told = prompt(tokenizer, {.messages = json::serialize(messages), .now = now, .budget = budget});
   if (!told) return std::optional<ChatPrompt>();  // a template that refuses such roles tells no pairs
   const bool shows_both = base::find_text(told->text, query) != std::string::npos &&
                           base::find_text(told->text, document) != std::string::npos;
@@ -174,7 +174,7 @@ base::Result<ChatPrompt> Chat::prompt(const Tokenizer& tokenizer, const ChatInpu
   render.now = input.now;
   auto rendered = render_in_roles(**chosen, std::move(render));
   if (!rendered) return base::fail(refused("messages", "chat_template", std::move(rendered.error().message)));
-  return ChatPrompt{.tokens = TRY(tokenizer.encode(rendered->runs, false)), .text = rendered->text()};
+  return ChatPrompt{.tokens = TRY(tokenizer.encode(rendered->runs, false, input.budget)), .text = rendered->text()};
 }
 
 }  // namespace llorch::text

@@ -21,6 +21,7 @@ struct ChatInput {
   std::optional<std::string> template_kwargs;  // object: more variables for the template
   bool add_generation_prompt = true;
   std::chrono::sys_seconds now{};  // what strftime_now shows
+  TextBudget* budget = nullptr;    // as of EncodeOptions
 };
 
 struct ChatPrompt {
@@ -42,8 +43,10 @@ class Chat {
 
   // A query and a document as a model that judges one by the other wants them told: by GGUF's template named rerank, or by the
   // default one if it shows messages of the roles query and document. Nullopt: no template tells them. Errors as prompt().
+  // `budget`: as of EncodeOptions.
   base::Result<std::optional<ChatPrompt>> pair_prompt(const Tokenizer& tokenizer, std::string_view query,
-                                                      std::string_view document, std::chrono::sys_seconds now) const;
+                                                      std::string_view document, std::chrono::sys_seconds now,
+                                                      TextBudget* budget = nullptr) const;
 
   // INVALID_PARAMS with details {field, reason}: malformed input, a model without a template, what the template refuses,
   // a limit. INVALID_PARAMS as Tokenizer::encode. CONFIG_KEY_INVALID: the model's template is none. Messages hold nothing of the input.

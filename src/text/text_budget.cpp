@@ -42,6 +42,19 @@ TextBudget TextBudget::of_tokens(const std::vector<std::string>& tokens) {
   return {bytes, base::ErrorCode::kUnsupportedTokenizer};
 }
 
+void TextBudget::add_text(std::size_t bytes) {
+  ASSERT(bytes <= kBytesMax, "bytes={}", bytes);
+  growth_left_ = std::min(growth_left_ + kGrowthPerByte * bytes, kBytesMax - bytes);
+  steps_left_ += steps_of(bytes_ + bytes) - steps_of(bytes_);
+  bytes_ += bytes;
+  ++texts_count_;
+}
+
+std::string_view TextBudget::whose() const {
+  if (code_ == base::ErrorCode::kUnsupportedTokenizer) return "its own tokens";
+  return texts_count_ > 1 ? "these texts" : "this text";
+}
+
 void TextBudget::spend_growth(std::size_t before, std::size_t after) {
   ASSERT(after <= bytes_max(before), "after={} before={} left={}", after, before, growth_left_);
   if (after > before) growth_left_ -= after - before;
@@ -60,8 +73,7 @@ base::Error TextBudget::too_long() const {
       code_,
       fmt::format("the steps of the model's tokenizer make {} of {} bytes longer than {} times as long and {} bytes; "
                   "{}use the model's GGUF, whose tokenizer has no such steps",
-                  at_load ? "its own tokens" : "this text", bytes_, kGrowthPerByte + 1, kGrowthFree,
-                  at_load ? "" : "send another text, or "),
+                  whose(), bytes_, kGrowthPerByte + 1, kGrowthFree, at_load ? "" : "send another text, or "),
       {}};
 }
 
@@ -71,8 +83,7 @@ base::Error TextBudget::too_slow() const {
           fmt::format("a pattern of the model's tokenizer takes more than {} steps for the {} bytes of {}, or more "
                       "memory than it may; "
                       "{}use the model's GGUF, whose pre-tokenizer has a name",
-                      steps_of(bytes_), bytes_, at_load ? "its own tokens" : "this text",
-                      at_load ? "" : "send a shorter text, or "),
+                      steps_of(bytes_), bytes_, whose(), at_load ? "" : "send a shorter text, or "),
           {}};
 }
 

@@ -4,17 +4,25 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/error.h"
 
 namespace llorch::text {
 
-// One per text, for all steps together. Not thread-safe.
+// One per text, or for all texts of a request, and for all steps together. Not thread-safe.
 class TextBudget {
  public:
-  // Refuses with INVALID_PARAMS.
-  static TextBudget of_text(std::size_t bytes) { return {bytes, base::ErrorCode::kInvalidParams}; }
+  // Refuses with INVALID_PARAMS, as the next one.
+  static TextBudget of_text(std::size_t bytes) {
+    TextBudget out = of_texts();
+    out.add_text(bytes);
+    return out;
+  }
+  // What is free is there once; each text adds what its bytes may cost.
+  static TextBudget of_texts() { return {0, base::ErrorCode::kInvalidParams}; }
+  void add_text(std::size_t bytes);
   // One for all tokens, when a tokenizer is made. Refuses with UNSUPPORTED_TOKENIZER.
   static TextBudget of_tokens(const std::vector<std::string>& tokens);
 
@@ -22,7 +30,7 @@ class TextBudget {
   std::size_t bytes_max(std::size_t bytes) const { return bytes + growth_left_; }
   // A step made `after` bytes of `before`; one that shortens a text gives nothing back. REQUIRES after <= bytes_max(before).
   void spend_growth(std::size_t before, std::size_t after);
-  // False: there are not so many left, and none are from now on.
+  // False: there are not so many left, and none are from now on, unless a text is added.
   bool spend_steps(std::uint64_t steps);
 
   base::Error too_long() const;
@@ -31,8 +39,11 @@ class TextBudget {
  private:
   TextBudget(std::size_t bytes, base::ErrorCode code);
 
+  std::string_view whose() const;
+
   std::size_t bytes_;
   base::ErrorCode code_;
+  std::size_t texts_count_ = 0;
   std::size_t growth_left_;
   std::uint64_t steps_left_;
 };

@@ -170,6 +170,31 @@ TEST(TextBudget, SearchesOfATextAreCountedTogether) {
       << "a search that needs too much memory";
 }
 
+TEST(TextBudget, TextsOfARequestShareWhatIsFree) {
+  TokenizerData data = json_data();
+  data.json.pipeline.pre_tokenizers = {split_by(kQuadratic)};
+  const Tokenizer quadratic = Tokenizer::create(data).value();
+  TextBudget budget = TextBudget::of_texts();
+  const std::string text(1'000, 'a');
+  const TextRun run{.text = text, .origin = TextOrigin::kData};
+  ASSERT_TRUE(quadratic.encode(text, {.budget = &budget}));
+  int taken = 1;
+  while (taken < 100 && quadratic.encode(text, {.budget = &budget})) ++taken;
+  EXPECT_LT(taken, 100) << "each of them is nothing by itself";
+  EXPECT_TRUE(quadratic.encode(text));
+  TextBudget of_runs = TextBudget::of_texts();
+  for (taken = 0; taken < 100 && quadratic.encode(std::span(&run, 1), false, &of_runs); ++taken) continue;
+  EXPECT_LT(taken, 100);
+  // Texts that cost what texts cost are as many as they like.
+  data.json.pipeline.pre_tokenizers = {split_by("a++|b")};
+  const Tokenizer linear = Tokenizer::create(data).value();
+  TextBudget of_many = TextBudget::of_texts();
+  for (int i = 0; i < 2'000; ++i) {
+    const auto ids = linear.encode(text, {.budget = &of_many});
+    ASSERT_TRUE(ids) << i << " " << ids.error().message;
+  }
+}
+
 TEST(TextBudget, SearchesOfAddedTokensAreCountedTogether) {
   TokenizerData data = json_data();
   data.tokens.emplace_back(10'000, 'a');

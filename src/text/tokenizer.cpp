@@ -21,10 +21,11 @@ const TokenizerFacts& Tokenizer::facts() const { return parts_->facts; }
 
 base::Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
   const partition::TrustedSpan whole{0, text.size()};
-  return encode(text, {&whole, options.parse_special ? 1u : 0u}, options.add_special);
+  return encode(text, {&whole, options.parse_special ? 1u : 0u}, options.add_special, options.budget);
 }
 
-base::Result<std::vector<TokenId>> Tokenizer::encode(std::span<const TextRun> runs, bool add_special) const {
+base::Result<std::vector<TokenId>> Tokenizer::encode(std::span<const TextRun> runs, bool add_special,
+                                                     TextBudget* budget) const {
   std::string text;
   std::vector<partition::TrustedSpan> trusted;
   for (const TextRun& run : runs) {
@@ -35,14 +36,16 @@ base::Result<std::vector<TokenId>> Tokenizer::encode(std::span<const TextRun> ru
     }
     text += run.text;
   }
-  return encode(text, trusted, add_special);
+  return encode(text, trusted, add_special, budget);
 }
 
 base::Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text,
-                                                     std::span<const partition::TrustedSpan> trusted,
-                                                     bool add_special) const {
+                                                     std::span<const partition::TrustedSpan> trusted, bool add_special,
+                                                     TextBudget* shared_budget) const {
   ASSERT(text.size() < std::size_t{1} << 31, "bytes={}", text.size());
-  TextBudget budget = TextBudget::of_text(text.size());
+  TextBudget own = TextBudget::of_texts();
+  TextBudget& budget = shared_budget != nullptr ? *shared_budget : own;
+  budget.add_text(text.size());
   const std::vector<partition::Fragment> fragments = TRY(parts_->partition->split(text, trusted, budget));
   std::vector<TokenId> ids;
   if (add_special) ids = parts_->prefix;
@@ -63,17 +66,17 @@ base::Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text,
   return ids;
 }
 
-base::Result<std::optional<Tokenizer::Pair>> Tokenizer::encode_pair(std::string_view first,
-                                                                    std::string_view second) const {
+base::Result<std::optional<Tokenizer::Pair>> Tokenizer::encode_pair(std::string_view first, std::string_view second,
+                                                                    TextBudget* budget) const {
   if (!parts_->pair) return std::optional<Pair>();
   Pair out{.tokens = parts_->prefix, .second_begin = 0, .second_type = parts_->pair->second_type};
   const auto append = [&](const std::vector<TokenId>& ids) {
     out.tokens.insert(out.tokens.end(), ids.begin(), ids.end());
   };
-  append(TRY(encode(first, {.add_special = false})));
+  append(TRY(encode(first, {.add_special = false, .budget = budget})));
   append(parts_->pair->between);
   out.second_begin = out.tokens.size();
-  append(TRY(encode(second, {.add_special = false})));
+  append(TRY(encode(second, {.add_special = false, .budget = budget})));
   append(parts_->suffix);
   return out;
 }

@@ -19,10 +19,12 @@ namespace partition {
 struct TrustedSpan;
 }
 struct TokenizerParts;
+class TextBudget;
 
 struct EncodeOptions {
-  bool add_special = true;     // BOS and EOS where the model wants them
-  bool parse_special = false;  // spelled control tokens become tokens: of a whole prompt that its client wrote
+  bool add_special = true;       // BOS and EOS where the model wants them
+  bool parse_special = false;    // spelled control tokens become tokens: of a whole prompt that its client wrote
+  TextBudget* budget = nullptr;  // of the texts of a request together; null: this text has one of its own
 };
 
 struct TokenizerFacts {
@@ -52,9 +54,10 @@ class Tokenizer {
 
   // The runs joined, as one text. A control token is found only where all of its spelling is of template origin, a
   // user-defined one anywhere, also across runs; borders between runs change nothing else. `add_special` as in
-  // EncodeOptions: off for a chat template, which writes its own BOS. REQUIRES together less than 2^31 bytes.
+  // EncodeOptions, and so is `budget`: off for a chat template, which writes its own BOS. REQUIRES together less than 2^31 bytes.
   // Errors as above.
-  base::Result<std::vector<TokenId>> encode(std::span<const TextRun> runs, bool add_special) const;
+  base::Result<std::vector<TokenId>> encode(std::span<const TextRun> runs, bool add_special,
+                                            TextBudget* budget = nullptr) const;
 
   // Two texts as one: what stands around every text, with what stands between the two. Nullopt: the tokenizer does not say.
   // Errors as of encode.
@@ -63,7 +66,8 @@ class Tokenizer {
     std::size_t second_begin = 0;   // the second text's first token; the suffix behind it counts to it
     std::uint32_t second_type = 0;  // of the tokens from there on
   };
-  base::Result<std::optional<Pair>> encode_pair(std::string_view first, std::string_view second) const;
+  base::Result<std::optional<Pair>> encode_pair(std::string_view first, std::string_view second,
+                                                TextBudget* budget = nullptr) const;
 
   // The bytes the token adds to the output: may be a part of a code point; empty for control tokens. Lives as long as
   // the tokenizer. REQUIRES index(token) < vocab_size.
@@ -78,7 +82,7 @@ class Tokenizer {
  private:
   explicit Tokenizer(std::unique_ptr<const TokenizerParts> parts);
   base::Result<std::vector<TokenId>> encode(std::string_view text, std::span<const partition::TrustedSpan> trusted,
-                                            bool add_special) const;
+                                            bool add_special, TextBudget* shared_budget) const;
 
   std::unique_ptr<const TokenizerParts> parts_;
 };

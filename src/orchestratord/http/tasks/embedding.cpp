@@ -8,6 +8,7 @@
 
 #include "base/sha256.h"
 #include "orchestratord/http/tasks/prompt.h"
+#include "text/text_budget.h"
 #include "wire/request_limits.h"
 
 namespace llorch::orchestratord::http::tasks {
@@ -31,12 +32,13 @@ std::vector<std::int32_t> ids_of(const std::vector<base::TokenId>& tokens) {
 
 // The query and the document as one, in the model's words.
 base::Result<std::vector<std::int32_t>> pair_of(const std::string& query, const std::string& document,
-                                                const models::KnownModel& model, base::Time now) {
+                                                const models::KnownModel& model, base::Time now,
+                                                text::TextBudget& budget) {
   const auto at = std::chrono::floor<std::chrono::seconds>(
       std::chrono::sys_time<std::chrono::milliseconds>(std::chrono::milliseconds(now.unix_ms)));
-  if (const auto told = TRY(model.chat->pair_prompt(*model.tokenizer, query, document, at)))
+  if (const auto told = TRY(model.chat->pair_prompt(*model.tokenizer, query, document, at, &budget)))
     return ids_of(told->tokens);
-  const auto pair = TRY(model.tokenizer->encode_pair(query, document));
+  const auto pair = TRY(model.tokenizer->encode_pair(query, document, &budget));
   if (!pair) {
     return base::fail(
         invalid_field("query", "unsupported",
@@ -50,25 +52,27 @@ base::Result<std::vector<std::int32_t>> pair_of(const std::string& query, const 
 }
 
 base::Result<std::vector<std::int32_t>> tokens_of(const wire::TextOrTokens& input, std::size_t number,
-                                                  const models::KnownModel& model) {
-  if (!input.has_tokens()) return ids_of(TRY(model.tokenizer->encode(input.text)));
+                                                  const models::KnownModel& model, text::TextBudget& budget) {
+  if (!input.has_tokens()) return ids_of(TRY(model.tokenizer->encode(input.text, {.budget = &budget})));
   TRY(check_ids("input", fmt::format("input {}", number), input.tokens, model));
   return input.tokens;
 }
 
 // How many tokens at the end of `tokens` are the tokenizer's own; none of an input of ids.
 base::Result<std::size_t> closing_count(const wire::TextOrTokens& input, const std::vector<std::int32_t>& tokens,
-                                        const text::Tokenizer& tokenizer) {
+                                        const text::Tokenizer& tokenizer, text::TextBudget& budget) {
   if (input.has_tokens()) return 0u;
-  const std::vector<std::int32_t> own = ids_of(TRY(tokenizer.encode(input.text, {.add_special = false})));
+  const std::vector<std::int32_t> own =
+      ids_of(TRY(tokenizer.encode(input.text, {.add_special = false, .budget = &budget})));
   const auto at = std::search(tokens.begin(), tokens.end(), own.begin(), own.end());
   return at == tokens.end() ? std::size_t{0} : static_cast<std::size_t>(tokens.end() - at) - own.size();
 }
 
 // The first tokens of the input, and those that close it: `count` in all.
 base::Result<std::vector<std::int32_t>> cut(const wire::TextOrTokens& input, std::vector<std::int32_t> tokens,
-                                            std::size_t count, const text::Tokenizer& tokenizer) {
-  const std::size_t closing = std::min(TRY(closing_count(input, tokens, tokenizer)), count);
+                                            std::size_t count, const text::Tokenizer& tokenizer,
+                                            text::TextBudget& budget) {
+  const std::size_t closing = std::min(TRY(closing_count(input, tokens, tokenizer, budget)), count);
   const auto keeps = [](std::size_t n) { return static_cast<std::ptrdiff_t>(n); };
   tokens.erase(tokens.begin() + keeps(count - closing), tokens.end() - keeps(closing));
   return tokens;
@@ -113,18 +117,19 @@ base::Result<EmbeddingPrompt> embedding_prompt(const wire::SubmitRequest& reques
   EmbeddingPrompt prompt;
   prompt.order.dimensions = request.dimensions;
   base::Sha256 hash;
+  text::TextBudget budget = text::TextBudget::of_texts();
   if (request.query) {
     prompt.order.scores = true;
     add_digest(hash, {.text = *request.query, .tokens = {}});
   }
   for (const wire::TextOrTokens& input : request.input->inputs) {
     const std::size_t number = prompt.order.input_tokens.size();
-    std::vector<std::int32_t> tokens =
-        TRY(request.query ? pair_of(*request.query, input.text, model, now) : tokens_of(input, number, model));
+    std::vector<std::int32_t> tokens = TRY(request.query ? pair_of(*request.query, input.text, model, now, budget)
+                                                         : tokens_of(input, number, model, budget));
     const bool is_cut = long_inputs == LongInputs::kCut && context_tokens > 0 &&
                         static_cast<std::int64_t>(tokens.size()) > context_tokens;
     if (is_cut) {
-      tokens = TRY(cut(input, std::move(tokens), static_cast<std::size_t>(context_tokens), *model.tokenizer));
+      tokens = TRY(cut(input, std::move(tokens), static_cast<std::size_t>(context_tokens), *model.tokenizer, budget));
       prompt.cut_inputs.push_back(static_cast<std::int64_t>(number));
     }
     const auto count = static_cast<std::int64_t>(tokens.size());

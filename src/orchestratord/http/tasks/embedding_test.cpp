@@ -1,5 +1,6 @@
 #include "orchestratord/http/tasks/embedding.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "base/sha256.h"
@@ -62,6 +63,42 @@ TEST(EmbeddingPrompt, HasAsManyTokensAsAJobMayHave) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(field_of(refused.error()), "input");
   EXPECT_NE(refused.error().message.find("more than 1048576 tokens"), std::string::npos) << refused.error().message;
+}
+
+// Bytes, cut by a pattern that looks at all that follows before it takes one letter.
+text::TokenizerData searching_data() {
+  text::TokenizerData data;
+  data.model = "bpe";
+  for (unsigned b = 0; b < 256; ++b) data.tokens.push_back(fmt::format("<0x{:02X}>", b));
+  data.kinds.assign(data.tokens.size(), text::TokenKind::kByte);
+  data.json.byte_fallback = true;
+  data.json.pipeline.decoders = {{.kind = text::DecoderKind::kFuse}};
+  data.json.pipeline.pre_tokenizers = {{.kind = text::PreTokenizerKind::kSplit, .pattern = {"a+b|a", true}}};
+  data.named_chat_templates = {{"rerank", "{query}{document}"}};
+  return data;
+}
+
+TEST(EmbeddingPrompt, AllTextsOfARequestShareOneBudgetOfSteps) {
+  const text::TokenizerData data = searching_data();
+  models::KnownModel searching;
+  searching.facts.embedding_dimensions = 8;
+  searching.tokenizer = std::make_shared<const text::Tokenizer>(text::Tokenizer::create(data).value());
+  searching.chat = std::make_shared<const text::Chat>(data);
+  // Each of 1,000 letters, and by itself well within what one text may cost.
+  const auto told = [&](std::size_t count, LongInputs long_inputs, const std::optional<std::string>& query) {
+    const std::string letters(query ? 500 : 1000, 'a');
+    wire::SubmitRequest wanted = request(std::vector<wire::TextOrTokens>(count, {.text = letters, .tokens = {}}));
+    wanted.query = query;
+    const auto prompt = embedding_prompt(wanted, searching, long_inputs == LongInputs::kCut ? 900 : 1200, long_inputs);
+    return prompt ? std::string() : prompt.error().message;
+  };
+  const std::optional<std::string> no_query, query(std::string(500, 'a'));
+  for (const auto& [long_inputs, with] :
+       {std::pair(LongInputs::kRefuse, no_query), {LongInputs::kCut, no_query}, {LongInputs::kRefuse, query}}) {
+    EXPECT_EQ(told(1, long_inputs, with), "");
+    const std::string refused = told(200, long_inputs, with);
+    EXPECT_NE(refused.find("bytes of these texts"), std::string::npos) << refused;
+  }
 }
 
 TEST(PromptIds, AreTheModelsOwnAndNoImages) {
