@@ -1,3 +1,4 @@
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -5,6 +6,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <set>
 #include <stdexcept>
 #include <thread>
@@ -266,6 +268,31 @@ TEST(File, AtomicWriteReplacesAndErrorsNameTheFile) {
   EXPECT_EQ(MappedFile::open(path).value().bytes().size(), 3u);
   EXPECT_NE(MappedFile::open(directory / "none").error().message.find("none"), std::string::npos);
   std::filesystem::remove_all(directory);
+}
+
+TEST(File, NothingThatSomebodyPutThereIsWrittenThrough) {
+  namespace fs = std::filesystem;
+  char name[] = "/tmp/llorch-planted-XXXXXX";
+  const fs::path directory = ::mkdtemp(name);
+  const auto path = directory / "out";
+  const auto planted = fs::path(path.string() + fmt::format(".{}.tmp", ::getpid()));
+  const auto victim = directory / "victim";
+  std::ofstream(victim) << "kept";
+  fs::create_symlink(victim, planted);
+  ASSERT_TRUE(write_file_atomic(path, "ours"));
+  EXPECT_EQ(read_file(victim, 100).value(), "kept");
+  EXPECT_TRUE(fs::is_regular_file(fs::symlink_status(path)));
+  EXPECT_EQ(read_file(path, 100).value(), "ours");
+  fs::create_hard_link(victim, planted);  // whose owner and mode stay
+  ASSERT_TRUE(write_file_atomic(path, "ours again"));
+  EXPECT_EQ(read_file(victim, 100).value(), "kept");
+  EXPECT_EQ(read_file(path, 100).value(), "ours again");
+  EXPECT_EQ(fs::status(path).permissions(), fs::perms::owner_read | fs::perms::owner_write);
+  fs::create_directory(planted);  // as in a directory where nobody removes what is another's
+  ASSERT_TRUE(write_file_atomic(path, "beside it"));
+  EXPECT_EQ(read_file(path, 100).value(), "beside it");
+  EXPECT_EQ(std::distance(fs::directory_iterator(directory), {}), 3);
+  fs::remove_all(directory);
 }
 
 TEST(File, AppearsWholeAndReplacesOnlyWhereThatIsSaid) {
