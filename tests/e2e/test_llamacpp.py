@@ -74,6 +74,7 @@ def test_slots_tell_who_works_and_nothing_of_a_prompt():
         assert (full.status, full.code) == (503, "POOL_UNREADY")
         assert own.request("GET", "/slots?model=demo-f16").json == []
         assert own.request("GET", "/slots?model=none").code == "MODEL_NOT_FOUND"
+        assert own.request("GET", "/slots?model=file:/etc/passwd").code == "FORBIDDEN"
         own.gate.open()
         for job in jobs:
             own.wait_terminal(job)

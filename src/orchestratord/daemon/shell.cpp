@@ -36,6 +36,7 @@ Shell::Shell(Options options)
                   options_.store->checkpoint(rows_of(moved, options_.clock->now().unix_ms));
                 },
             .ticks_per_s = options_.stream_ticks_per_s}),
+      model_settings_(options_.config->models, options_.roots),
       catalog_({.client = options_.client,
                 .runtime = options_.request_executor,
                 .clock = options_.clock,
@@ -49,16 +50,10 @@ Shell::Shell(Options options)
                 .worker_kv_tokens = options_.config->orchestratord.worker_kv_tokens,
                 .worker_image_tokens_max = options_.config->orchestratord.worker_image_tokens_max,
                 .kv_dtype = options_.config->orchestratord.kv_dtype,
-                .devices_of =
-                    [this](const std::string& ref) {
-                      return models::devices_of(ref, options_.config->models, options_.roots);
-                    },
-                .timeout_ms_of =
-                    [this](const std::string& ref) {
-                      return models::timeout_ms_of(ref, options_.config->models, options_.roots);
-                    },
+                .devices_of = [this](const std::string& ref) { return model_settings_.devices(ref); },
+                .timeout_ms_of = [this](const std::string& ref) { return model_settings_.timeout_ms(ref); },
                 .chat_format_of = [this](const std::string& ref) -> std::optional<text::formats::Format> {
-                  const auto name = models::chat_format_of(ref, options_.config->models, options_.roots);
+                  const auto name = model_settings_.chat_format(ref);
                   return name ? text::formats::parse_format(*name) : std::nullopt;
                 }}),
       relay_({.client = options_.client,

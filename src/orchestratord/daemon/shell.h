@@ -73,6 +73,7 @@ class Shell {
   http::AdmissionBoard board_;
   streams::StreamHub hub_;
   http::JobDirectory jobs_;  // its streams report to the hub
+  const models::ModelSettings model_settings_;
   models::Catalog catalog_;
   streams::Relay relay_;
   daemon::PoolClient pools_;

@@ -66,6 +66,10 @@ wire::CatalogModel catalog_model(const wire::NamedModel& model) {
 base::Result<std::unique_ptr<ModelNames>> ModelNames::open(Options options) {
   std::unique_ptr<ModelNames> out(new ModelNames(std::move(options)));
   TRY(out->read());
+  for (const auto& [name, ref] : out->options_.configured) {
+    const auto real = resolve_model_ref(name, out->options_.configured, out->options_.roots);
+    if (real) out->keep(ref, *real);
+  }
   return out;
 }
 
@@ -125,10 +129,16 @@ base::Result<> ModelNames::replace(const std::function<base::Result<>(Models&)>&
     if (it != changed.end()) it->second.used_unix_ms = std::max(it->second.used_unix_ms, model.used_unix_ms);
   }
   models_ = std::move(changed);
+  std::erase_if(led_to_, [this](const auto& entry) {
+    const auto is_of = [&](const auto& model) { return model.second.model_ref == entry.first; };
+    const auto is_configured = [&](const auto& alias) { return alias.second == entry.first; };
+    return std::ranges::none_of(models_, is_of) && std::ranges::none_of(options_.configured, is_configured);
+  });
   return {};
 }
 
-base::Result<ModelNames::Resolved> ModelNames::resolved(const wire::NamedModel& model) const {
+namespace {
+base::Result<> check_usable(const wire::NamedModel& model) {
   if (model.lifecycle_state == wire::ModelLifecycle::kRetired) {
     return base::fail(
         ErrorCode::kModelDeprecated,
@@ -142,21 +152,55 @@ base::Result<ModelNames::Resolved> ModelNames::resolved(const wire::NamedModel& 
         {}}.with("reason", std::string("pulling"))
                           .with("retry_after_ms", kPullRetryAfterMs));
   }
-  return Resolved{TRY(resolve_model_ref(model.model_ref, {}, options_.roots)), model.checksum, model.watched};
+  return {};
 }
+}  // namespace
 
+// The file system is asked without the lock: others list names meanwhile.
 base::Result<ModelNames::Resolved> ModelNames::resolve(std::string_view model) const {
-  {
-    const std::lock_guard lock(mutex_);
-    if (const auto it = models_.find(model); it != models_.end()) return resolved(it->second);
+  if (const auto named = find_named(model)) {
+    TRY(check_usable(*named));
+    std::string ref = TRY(resolve_model_ref(named->model_ref, {}, options_.roots));
+    keep(named->model_ref, ref);
+    return Resolved{std::move(ref), named->checksum, named->watched};
   }
   auto ref = resolve_model_ref(model, options_.configured, options_.roots);
-  if (ref) return Resolved{*std::move(ref)};
+  if (ref) {
+    if (const auto it = options_.configured.find(std::string(model)); it != options_.configured.end())
+      keep(it->second, *ref);
+    return Resolved{*std::move(ref)};
+  }
   Error error = std::move(ref).error();
   if (const std::string name = nearest_name(model); error.code == ErrorCode::kModelNotFound && !name.empty()) {
     error.message = fmt::format("did you mean {}? {}", name, error.message);
   }
   return base::fail(std::move(error));
+}
+
+base::Result<std::string> ModelNames::reference_of(std::string_view model) const {
+  std::string ref(model);
+  if (auto named = find_named(model)) {
+    TRY(check_usable(*named));
+    ref = std::move(named->model_ref);
+  } else if (const auto it = options_.configured.find(ref); it != options_.configured.end()) {
+    ref = it->second;
+  }
+  return resolve_model_ref(kept(ref), {}, options_.roots, Links::kLeave);
+}
+
+void ModelNames::keep(const std::string& ref, const std::string& real) const {
+  const std::lock_guard lock(mutex_);
+  if (ref == real) {
+    led_to_.erase(ref);
+  } else {
+    led_to_[ref] = real;
+  }
+}
+
+std::string ModelNames::kept(const std::string& ref) const {
+  const std::lock_guard lock(mutex_);
+  const auto it = led_to_.find(ref);
+  return it == led_to_.end() ? ref : it->second;
 }
 
 // The name that `word` is with other capitals or up to two slips; empty: none.
@@ -194,10 +238,7 @@ base::Result<ModelNames::Resolved> ModelNames::use(std::string_view model) {
 
 std::vector<wire::CatalogModel> ModelNames::list() const {
   std::map<std::string, wire::CatalogModel> out;
-  for (const auto& [name, ref] : options_.configured) {
-    const auto real = resolve_model_ref(name, options_.configured, options_.roots);
-    out[name] = {.model_id = name, .model_ref = real ? *real : ref};
-  }
+  for (const auto& [name, ref] : options_.configured) out[name] = {.model_id = name, .model_ref = kept(ref)};
   for (const wire::NamedModel& model : named()) out[model.model_id] = catalog_model(model);
   std::vector<wire::CatalogModel> list;
   for (auto& [name, model] : out) list.push_back(std::move(model));
@@ -213,7 +254,9 @@ std::string ModelNames::known(const std::string& model) const {
 
 bool ModelNames::has(const std::string& model_id) const { return is_configured(model_id) || find(model_id); }
 
-std::optional<wire::NamedModel> ModelNames::find(const std::string& model_id) const {
+std::optional<wire::NamedModel> ModelNames::find(const std::string& model_id) const { return find_named(model_id); }
+
+std::optional<wire::NamedModel> ModelNames::find_named(std::string_view model_id) const {
   const std::lock_guard lock(mutex_);
   const auto it = models_.find(model_id);
   return it == models_.end() ? std::nullopt : std::optional(it->second);

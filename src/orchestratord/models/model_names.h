@@ -36,13 +36,16 @@ class ModelNames {
     std::string checksum;   // "sha256:<hex>" that the model must have; empty: any
     bool is_watched = false;
   };
-  // A name or a file: reference. Errors: those of resolve_model_ref(); MODEL_DEPRECATED (a retired model); POOL_UNREADY with
+  // A name or a file: reference. Looks where links lead. Errors: those of resolve_model_ref(); MODEL_DEPRECATED (a retired model); POOL_UNREADY with
   // retry_after_ms (it is being fetched).
   base::Result<Resolved> resolve(std::string_view model) const;
   // As resolve(), for a job: the name counts as used now.
   base::Result<Resolved> use(std::string_view model);
+  // As resolve(), without a look at the file system, which may wait for a dead mount: a configured name leads to where it led when it was
+  // resolved last, and a file: reference to the path as it is spelled.
+  base::Result<std::string> reference_of(std::string_view model) const;
 
-  // By name, those of the configuration included.
+  // By name, those of the configuration included. Without a look at the file system.
   std::vector<wire::CatalogModel> list() const;
   // `model` as it is known: without the tag that clients of Ollama add ("tale:latest"), where only the rest is a name.
   std::string known(const std::string& model) const;
@@ -66,13 +69,17 @@ class ModelNames {
   base::Result<> read();
   base::Result<> write(const Models& models) const;
   base::Result<> replace(const std::function<base::Result<>(Models&)>& change);
-  base::Result<Resolved> resolved(const wire::NamedModel& model) const;
+  std::optional<wire::NamedModel> find_named(std::string_view model) const;
+  void keep(const std::string& ref, const std::string& real) const;
+  std::string kept(const std::string& ref) const;
   std::string nearest_name(std::string_view word) const;
 
   const Options options_;
   std::mutex writing_;  // one change at a time; taken before the other
   mutable std::mutex mutex_;
   Models models_;
+  // Where the references of names led when they were resolved last, if that is another path.
+  mutable std::map<std::string, std::string> led_to_;
   bool used_ = false;  // since they were written
 };
 

@@ -95,6 +95,37 @@ TEST_F(ModelNamesTest, WhatCannotBeUsedNow) {
   EXPECT_EQ(names->resolve("out").error().code, ErrorCode::kForbidden);
 }
 
+// A look at the disk may wait for a dead mount: lists show where a link led when its name was resolved last.
+TEST_F(ModelNamesTest, ListsLookAtNoDisk) {
+  const auto link = [&](const char* to) {
+    fs::remove(dir_ / "demo.gguf");
+    fs::create_symlink(dir_ / to, dir_ / "demo.gguf");
+  };
+  const auto ref = [&](const char* file) { return "file:" + (dir_ / file).string(); };
+  for (const char* file : {"one.gguf", "two.gguf"}) std::ofstream(dir_ / file) << "x";
+  link("one.gguf");
+  const auto names = open().value();
+  link("two.gguf");
+  EXPECT_EQ(names->list().front().model_ref, ref("one.gguf"));
+  EXPECT_EQ(names->reference_of("demo").value(), ref("one.gguf"));
+  EXPECT_EQ(names->resolve("demo")->model_ref, ref("two.gguf"));
+  EXPECT_EQ(names->list().front().model_ref, ref("two.gguf"));
+  EXPECT_EQ(names->reference_of("demo").value(), ref("two.gguf"));
+  EXPECT_EQ(names->reference_of(ref("none/../other.gguf")).value(), ref("other.gguf"));
+  ASSERT_TRUE(names->put(tale("demo.gguf")));
+  EXPECT_EQ(names->reference_of("tale").value(), ref("two.gguf")) << "one reference, two names";
+}
+
+TEST_F(ModelNamesTest, AReferenceIsRefusedAsItsModelIs) {
+  const auto names = open().value();
+  wire::NamedModel model = tale();
+  model.lifecycle_state = wire::ModelLifecycle::kRetired;
+  ASSERT_TRUE(names->put(model));
+  EXPECT_EQ(names->reference_of("tale").error().code, ErrorCode::kModelDeprecated);
+  EXPECT_EQ(names->reference_of("nobody").error().code, ErrorCode::kModelNotFound);
+  EXPECT_EQ(names->reference_of("file:/etc/passwd").error().code, ErrorCode::kForbidden);
+}
+
 TEST_F(ModelNamesTest, ASlipIsAnsweredWithTheNameThatWasMeant) {
   const auto names = open().value();
   wire::NamedModel retired = tale();

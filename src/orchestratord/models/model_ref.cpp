@@ -32,20 +32,43 @@ bool is_below(const fs::path& path, const fs::path& directory) {
   return in_directory == directory.end() && in_path != path.end();
 }
 
+bool is_below_any(const fs::path& path, const std::vector<fs::path>& directories) {
+  return std::ranges::any_of(directories, [&](const fs::path& directory) { return is_below(path, directory); });
+}
+
+// Without a slash at its end, as paths of what lies in it have it.
+fs::path spelled_path(const fs::path& directory) {
+  std::error_code ec;
+  const fs::path path = fs::absolute(directory, ec);
+  return ((ec ? directory : path) / "").lexically_normal().parent_path();
+}
+
+std::string file_ref(const fs::path& path) { return fmt::format("{}{}", kFile, path.string()); }
+
+tl::unexpected<base::Error> outside() {
+  return refuse(
+      ErrorCode::kForbidden, "outside_allowed_roots",
+      "the file is outside the directories models may come from: add its directory to models.allowed_roots, or move "
+      "the file into the model cache");
+}
+
 }  // namespace
 
 AllowedRoots allowed_roots(const config::ModelsConfig& config, const std::vector<fs::path>& named) {
   AllowedRoots roots;
-  roots.directories.push_back(
-      real_path(config.cache_dir.empty() ? base::default_model_cache() : fs::path(config.cache_dir)));
-  for (const std::string& directory : config.allowed_roots) roots.directories.push_back(real_path(directory));
-  for (const std::string& directory : config.watched_directories) roots.directories.push_back(real_path(directory));
-  for (const fs::path& directory : named) roots.directories.push_back(real_path(directory));
+  const auto add = [&](const fs::path& directory) {
+    roots.directories.push_back(real_path(directory));
+    roots.spelled.push_back(spelled_path(directory));
+  };
+  add(config.cache_dir.empty() ? base::default_model_cache() : fs::path(config.cache_dir));
+  for (const std::string& directory : config.allowed_roots) add(directory);
+  for (const std::string& directory : config.watched_directories) add(directory);
+  for (const fs::path& directory : named) add(directory);
   return roots;
 }
 
 base::Result<std::string> resolve_model_ref(std::string_view model, const std::map<std::string, std::string>& aliases,
-                                            const AllowedRoots& roots) {
+                                            const AllowedRoots& roots, Links links) {
   const auto alias = aliases.find(std::string(model));
   const std::string_view ref = alias == aliases.end() ? model : std::string_view(alias->second);
   if (ref.starts_with("hf:")) {
@@ -64,43 +87,56 @@ base::Result<std::string> resolve_model_ref(std::string_view model, const std::m
     return refuse(ErrorCode::kInvalidParams, "relative_path",
                   "a file: reference needs an absolute path: file:/absolute/path");
   }
-  const fs::path real = real_path(path);
-  const bool allowed = std::any_of(roots.directories.begin(), roots.directories.end(),
-                                   [&](const fs::path& directory) { return is_below(real, directory); });
-  if (!allowed) {
-    return refuse(
-        ErrorCode::kForbidden, "outside_allowed_roots",
-        "the file is outside the directories models may come from: add its directory to models.allowed_roots, or move "
-        "the file into the model cache");
+  const fs::path normal = path.lexically_normal();
+  const bool is_spelled_below = is_below_any(normal, roots.directories) || is_below_any(normal, roots.spelled);
+  if (links == Links::kLeave) {
+    if (!is_spelled_below) return outside();
+    return file_ref(normal);
   }
-  return fmt::format("file:{}", real.string());
+  if (alias == aliases.end() && !is_spelled_below) return outside();
+  const fs::path real = real_path(path);
+  if (!is_below_any(real, roots.directories)) return outside();
+  return file_ref(real);
 }
 
 namespace {
+// The names are the operator's, those that are references too: only where they lead counts.
 template <class Value>
-std::optional<Value> value_of(const std::map<std::string, Value>& values, const std::string& model_ref,
-                              const std::map<std::string, std::string>& aliases, const AllowedRoots& roots) {
+std::map<std::string, Value> by_reference(const std::map<std::string, Value>& values,
+                                          const std::map<std::string, std::string>& aliases,
+                                          const AllowedRoots& roots) {
+  std::map<std::string, Value> out;
   for (const auto& [name, value] : values) {
-    const auto ref = resolve_model_ref(name, aliases, roots);
-    if (ref && *ref == model_ref) return value;
+    const auto alias = aliases.find(name);
+    const auto ref = resolve_model_ref(name, {{name, alias == aliases.end() ? name : alias->second}}, roots);
+    if (ref) out.emplace(*ref, value);
   }
-  return std::nullopt;
+  return out;
+}
+
+template <class Value>
+std::optional<Value> value_of(const std::map<std::string, Value>& values, const std::string& model_ref) {
+  const auto it = values.find(model_ref);
+  return it == values.end() ? std::nullopt : std::optional(it->second);
 }
 }  // namespace
 
-std::int64_t devices_of(const std::string& model_ref, const config::ModelsConfig& config, const AllowedRoots& roots) {
+ModelSettings::ModelSettings(const config::ModelsConfig& config, const AllowedRoots& roots)
+    : devices_(by_reference(config.tensor_split, config.aliases, roots)),
+      timeout_ms_(by_reference(config.timeout_ms, config.aliases, roots)),
+      chat_format_(by_reference(config.chat_format, config.aliases, roots)) {}
+
+std::int64_t ModelSettings::devices(const std::string& model_ref) const {
   if (model_ref.starts_with(kEngine)) return 1;  // it spreads itself
-  return value_of(config.tensor_split, model_ref, config.aliases, roots).value_or(1);
+  return value_of(devices_, model_ref).value_or(1);
 }
 
-std::optional<std::int64_t> timeout_ms_of(const std::string& model_ref, const config::ModelsConfig& config,
-                                          const AllowedRoots& roots) {
-  return value_of(config.timeout_ms, model_ref, config.aliases, roots);
+std::optional<std::int64_t> ModelSettings::timeout_ms(const std::string& model_ref) const {
+  return value_of(timeout_ms_, model_ref);
 }
 
-std::optional<std::string> chat_format_of(const std::string& model_ref, const config::ModelsConfig& config,
-                                          const AllowedRoots& roots) {
-  return value_of(config.chat_format, model_ref, config.aliases, roots);
+std::optional<std::string> ModelSettings::chat_format(const std::string& model_ref) const {
+  return value_of(chat_format_, model_ref);
 }
 
 }  // namespace llorch::orchestratord::models

@@ -187,9 +187,9 @@ void Gateway::tell_slots(const core::AnswerQueryPools& pools, const core::Gauges
                          const net::ExchangePtr& exchange) const {
   std::optional<std::string> wanted;  // the reference of `model`, if the request names one
   if (const auto model = request.query_param("model")) {
-    const auto resolved = context_.names->resolve(*model);
-    if (!resolved) return refuse(context_, exchange, resolved.error());
-    wanted = resolved->model_ref;
+    auto ref = context_.names->reference_of(*model);  // this is the core's thread, which waits for no disk
+    if (!ref) return refuse(context_, exchange, std::move(ref).error());
+    wanted = *std::move(ref);
   }
   std::map<base::WorkerId, std::int64_t> busy;
   for (const auto& worker : gauges.worker_connections) busy[worker.worker_id] = worker.active;
