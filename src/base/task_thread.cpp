@@ -1,6 +1,8 @@
 #include "base/task_thread.h"
 
+#include <atomic>
 #include <exception>
+#include <memory>
 #include <utility>
 
 #include "base/exceptions.h"
@@ -50,6 +52,18 @@ void TaskThread::run() {
                 {{"type", current_exception_type()}});
     }
   }
+}
+
+std::function<void()> posts_one_at_a_time(TaskThread& thread, std::function<void()> task) {
+  auto waits = std::make_shared<std::atomic<bool>>(false);
+  return [&thread, task = std::move(task), waits = std::move(waits)] {
+    if (waits->exchange(true)) return;
+    const bool is_posted = thread.post([task, waits] {
+      *waits = false;
+      task();
+    });
+    if (!is_posted) *waits = false;
+  };
 }
 
 }  // namespace llorch::base

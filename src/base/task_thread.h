@@ -36,4 +36,8 @@ class TaskThread {
   std::thread thread_;                       // last: it uses the others
 };
 
+// Each call posts `task`, unless the post of an earlier call waits still: what was held up for long is done once, not once for each call.
+// May be called from any thread. REQUIRES: not after `thread` is gone.
+std::function<void()> posts_one_at_a_time(TaskThread& thread, std::function<void()> task);
+
 }  // namespace llorch::base

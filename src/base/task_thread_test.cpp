@@ -57,5 +57,29 @@ TEST(TaskThread, RunsInOrderAndBoundsWhatWaits) {
   EXPECT_EQ(done, (std::vector<int>{0, 1, 2}));
 }
 
+TEST(TaskThread, WhatWasHeldUpIsDoneOnce) {
+  int done = 0;
+  std::promise<void> begun, gate;
+  TaskThread thread;
+  const auto post = posts_one_at_a_time(thread, [&] { ++done; });
+  const auto wait_for_all = [&] {
+    std::promise<void> reached;
+    thread.post([&] { reached.set_value(); });
+    reached.get_future().wait();
+  };
+  thread.post([&] {
+    begun.set_value();
+    gate.get_future().wait();
+  });
+  begun.get_future().wait();
+  for (int i = 0; i < 1000; ++i) post();
+  gate.set_value();
+  wait_for_all();
+  EXPECT_EQ(done, 1);
+  post();
+  wait_for_all();
+  EXPECT_EQ(done, 2) << "and again when it is over";
+}
+
 }  // namespace
 }  // namespace llorch::base

@@ -268,13 +268,13 @@ base::Result<> PoolManager::Impl::open() {
   if (const auto driver = inventory_.driver()) {
     base::log_event(LogLevel::kInfo, "gpu_driver", {}, "The NVIDIA driver answers.",
                     {{"driver_version", driver->driver_version}, {"cuda_driver_version", driver->cuda_driver_version}});
-    refresh_ = runtime_.every(kDeviceRefreshMs, [this] {
-      inspect_thread_.post(
-          [this] { on_main([this, devices = inventory_.read()] { step(wl::DevicesRead{devices}); }); });
-    });
+    refresh_ = runtime_.every(kDeviceRefreshMs, base::posts_one_at_a_time(inspect_thread_, [this] {
+                                on_main([this, devices = inventory_.read()] { step(wl::DevicesRead{devices}); });
+                              }));
   }
   if (!config.models.watched_directories.empty()) {
-    look_ = runtime_.every(kDirectoryLookMs, [this] { hash_thread_.post([this] { look_at_directories(); }); });
+    look_ =
+        runtime_.every(kDirectoryLookMs, base::posts_one_at_a_time(hash_thread_, [this] { look_at_directories(); }));
   }
   watch_stop_signals();
   return {};

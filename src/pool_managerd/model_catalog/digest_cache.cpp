@@ -65,12 +65,18 @@ std::optional<engine::io::StampedDigest> DigestCache::known(const std::filesyste
 }
 
 std::vector<std::filesystem::path> DigestCache::find_files(const std::string& digest) const {
+  std::vector<std::pair<std::string, std::string>> candidates;  // paths and stamps
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [path, entry] : entries_) {
+      if (entry.digest == digest) candidates.emplace_back(path, entry.stamp);
+    }
+  }
+  // Without the lock: a file of a mount that does not answer holds up this thread, and not those that ask for other models.
   std::vector<std::filesystem::path> out;
-  const std::lock_guard lock(mutex_);
-  for (const auto& [path, entry] : entries_) {
-    if (entry.digest != digest) continue;
+  for (const auto& [path, stamp] : candidates) {
     const auto now = engine::io::model_stamp(path);
-    if (now && *now == entry.stamp) out.emplace_back(path);
+    if (now && *now == stamp) out.emplace_back(path);
   }
   return out;
 }
