@@ -26,6 +26,7 @@ constexpr std::int64_t kCommandTimeoutMs = 20'000;
 constexpr std::size_t kRecordBytesMax = 4096;  // PATH_MAX
 constexpr std::size_t kListBytesMax = 64 << 10;
 constexpr std::size_t kCommandLineBytesMax = 256 << 10;
+constexpr std::size_t kStatusBytesMax = 64 << 10;
 constexpr std::int64_t kWatcherLookMs = 50;
 constexpr std::int64_t kWatcherTimeoutMs = 5'000;
 
@@ -75,8 +76,19 @@ std::vector<std::string> words(const fs::path& file, char separator) {
   return out;
 }
 
+// Whether this user or root started the process. The effective user would not tell: anybody starts a program of root's with set-uid.
+bool is_ours_or_roots(const fs::path& process) {
+  const auto status = base::read_file(process / "status", kStatusBytesMax);
+  if (!status) return false;  // it is gone
+  constexpr std::string_view kLine = "\nUid:\t";
+  const std::size_t at = status->find(kLine);
+  if (at == std::string::npos) return false;
+  const std::string real = status->substr(at + kLine.size(), status->find('\t', at + kLine.size()) - at - kLine.size());
+  return real == "0" || real == std::to_string(::getuid());
+}
+
 // Processes that podman has watch over the container. One whose client was killed while it created the container is known to nobody else:
-// podman has no more of it than a name, and drops that.
+// podman has no more of it than a name, and drops that. What another user's process calls itself is no matter.
 std::vector<std::string> watchers_of(const std::string& name) {
   std::vector<std::string> out;
   std::error_code ec;
@@ -86,7 +98,9 @@ std::vector<std::string> watchers_of(const std::string& name) {
     const std::vector<std::string> command = words(it->path() / "cmdline", '\0');
     const auto flag = std::ranges::find(command, "-n");
     const bool is_conmon = !command.empty() && fs::path(command[0]).filename() == "conmon";
-    if (is_conmon && flag != command.end() && flag + 1 != command.end() && *(flag + 1) == name) out.push_back(pid);
+    if (is_conmon && flag != command.end() && flag + 1 != command.end() && *(flag + 1) == name &&
+        is_ours_or_roots(it->path()))
+      out.push_back(pid);
   }
   return out;
 }

@@ -1,6 +1,9 @@
 #include "pool_managerd/engines/containers.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -45,6 +48,41 @@ TEST_F(ContainersTest, WhatIsListedStillIsNotGone) {
 TEST_F(ContainersTest, NobodyWaitsForARuntimeThatHangs) {
   const auto stopped = remove_container(container("exec sleep 1000"), [] { return true; });
   EXPECT_EQ(stopped.error().code, base::ErrorCode::kCancelled);
+}
+
+// A process with the command line of podman's watcher and a child of its own, started by `user`; both are a process group.
+pid_t start_watcher(uid_t user, const std::string& name) {
+  int started[2];  // closed by what is executed
+  if (::pipe2(started, O_CLOEXEC) != 0) return -1;
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    ::setpgid(0, 0);
+    if (user != ::getuid() && ::setresuid(user, user, user) != 0) ::_exit(3);
+    ::execl("/bin/sh", "conmon", "-c", "sleep 1000; :", "-n", name.c_str(), nullptr);
+    ::_exit(3);
+  }
+  ::close(started[1]);
+  char none = 0;
+  EXPECT_EQ(::read(started[0], &none, 1), 0);
+  ::close(started[0]);
+  return pid;
+}
+
+TEST_F(ContainersTest, AWatcherThatIsLeftGoesWithItsContainer) {
+  const Container gone = container("[ $1 = ps ]");
+  const pid_t watcher = start_watcher(::getuid(), gone.name);
+  EXPECT_TRUE(remove_container(gone));
+  EXPECT_EQ(::waitpid(watcher, nullptr, 0), watcher);
+}
+
+TEST_F(ContainersTest, AnotherUsersProcessIsNoWatcher) {
+  if (::geteuid() != 0) GTEST_SKIP() << "root alone starts processes of others";
+  const Container gone = container("[ $1 = ps ]");
+  const pid_t stranger = start_watcher(54321, gone.name);
+  EXPECT_TRUE(remove_container(gone));
+  EXPECT_EQ(::waitpid(stranger, nullptr, WNOHANG), 0) << "and nobody ends it";
+  ::kill(-stranger, SIGKILL);
+  ::waitpid(stranger, nullptr, 0);
 }
 
 TEST_F(ContainersTest, RecordsSurviveAndGo) {
