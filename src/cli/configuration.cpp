@@ -1,8 +1,11 @@
 // llorch config: what is configured, and whether it may be.
 #include <fmt/core.h>
+#include <sys/stat.h>
 
 #include <boost/json.hpp>
 #include <cstdlib>
+#include <filesystem>
+#include <vector>
 
 #include "cli/commands.h"
 #include "cli/pager.h"
@@ -57,10 +60,38 @@ base::Result<> check_config(const GlobalOptions& global) {
   return {};
 }
 
+namespace {
+std::vector<std::string> secret_files(const config::Config& config) {
+  std::vector<std::string> out = config.auth.reader_token_files;
+  for (const auto& tenant : config.orchestratord.tenants) out.push_back(tenant.token_file);
+  for (const auto& engine : config.pool_managerd.engines) out.push_back(engine.api_key_file);
+  out.insert(out.end(),
+             {config.auth.token_file, config.orchestratord.persistence.postgresql.connection_file,
+              config.pool_managerd.credential_file, config.models.pull.hub_token_file, config.models.pull.s3_key_file});
+  std::erase(out, "");
+  return out;
+}
+
+// Root reads every secret, and the daemons, which do not run as root, read their own alone.
+void warn_of_owners(const GlobalOptions& global) {
+  const auto config = load_config(global);
+  const std::filesystem::path directory = state_directory(global);
+  struct stat state {};
+  if (!config || ::stat(directory.c_str(), &state) != 0) return;
+  for (const std::string& file : secret_files(*config)) {
+    struct stat secret {};
+    if (::stat(file.c_str(), &secret) != 0 || secret.st_uid == state.st_uid) continue;
+    fmt::print(stderr, "warning: {} belongs to user {} and {} to user {}, as whom the daemons run: chown {} {}\n", file,
+               secret.st_uid, directory.string(), state.st_uid, state.st_uid, file);
+  }
+}
+}  // namespace
+
 int validate_config(const GlobalOptions& global, const std::string& file) {
   GlobalOptions named = global;
   if (!file.empty()) named.config_file = file;
   if (const auto checked = check_config(named); !checked) return report(checked.error(), global.json);
+  warn_of_owners(named);
   fmt::print("{}\n", global.json ? R"({"valid":true})" : "the configuration is valid");
   return kOk;
 }

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <boost/json.hpp>
@@ -273,6 +274,27 @@ TEST_F(ConfigTest, ASecretsFileIsRegular) {
     EXPECT_NE(refused.error().message.find("no regular file"), std::string::npos) << refused.error().message;
     EXPECT_EQ(refused.error().message.find("chmod"), std::string::npos) << refused.error().message;
   }
+}
+
+TEST_F(ConfigTest, WhoMayNotReadASecretLearnsWhoseItIs) {
+  if (::geteuid() != 0) GTEST_SKIP() << "root alone becomes another user";
+  const uid_t owner = 54321, reader = 54322;
+  const std::string file = write(std::string(40, 'x') + "\n");
+  ASSERT_EQ(::chown(file.c_str(), owner, owner) | ::chmod(file.c_str(), 0600), 0);
+  ASSERT_EQ(::chmod(directory_.c_str(), 0755), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::setresuid(reader, reader, reader) != 0) ::_exit(3);
+    const auto read = read_secret(file);
+    const std::string message = read ? "" : read.error().message;
+    const bool says = message.find("a file of user 54321, and user 54322 runs this") != std::string::npos &&
+                      message.find("chown USER " + file) != std::string::npos;
+    ::_exit(says ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 // SYS-9.3.2: tenants are told apart by tokens of their own.

@@ -1,7 +1,10 @@
 // Tokens and passwords that the configuration names files for.
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <set>
 
 #include "base/file.h"
@@ -20,7 +23,19 @@ base::Result<std::string> read_secret(const std::string& file) {
   if (is_there && (st.st_mode & 077) != 0) {
     return config_error(fmt::format("{} can be read by others; run: chmod 600 {}", file, file));
   }
-  std::string text = TRY(base::read_file(file, 16384));
+  auto read = base::read_file(file, 16384);
+  if (!read) {
+    base::Error error = std::move(read).error();
+    if (is_there && st.st_uid != ::geteuid() && ::faccessat(AT_FDCWD, file.c_str(), R_OK, AT_EACCESS) != 0 &&
+        errno == EACCES) {
+      error.message += fmt::format(
+          "; it is a file of user {}, and user {} runs this: the file of a daemon belongs to the user that runs the "
+          "daemon (chown USER {}), and whoever calls one has a copy of his own",
+          st.st_uid, ::geteuid(), file);
+    }
+    return base::fail(std::move(error));
+  }
+  std::string text = *std::move(read);
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r' || text.back() == ' ')) text.pop_back();
   return text;
 }

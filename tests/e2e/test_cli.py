@@ -413,6 +413,21 @@ def test_config_is_shown_described_and_checked(tmp_path):
         assert "error" in json.loads(llorch("--json", "config", "validate", str(broken), state_dir=tmp_path).stderr)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_a_secret_that_the_daemons_cannot_read_is_named(tmp_path):
+    """Root reads it, so that only its owner tells."""
+    state, secret, config = tmp_path / "state", tmp_path / "token", tmp_path / "config.yaml"
+    state.mkdir()
+    secret.write_text(40 * "x")
+    secret.chmod(0o600)
+    config.write_text(f"auth: {{token_file: {secret}}}\n")
+    for owner, named in ((54321, True), (0, False)):
+        os.chown(state, owner, -1)
+        done = llorch("config", "validate", str(config), state_dir=state)
+        assert done.returncode == 0 and done.stdout == b"the configuration is valid\n", done
+        assert (f"chown {owner} {secret}" in done.stderr.decode()) == named, done.stderr
+
+
 def test_up_twice_is_refused(box):
     done = llorch(*UP, "up", "--cpu", "--detach", state_dir=box)
     assert done.returncode == 1 and b"ALREADY_RUNNING" in done.stderr
