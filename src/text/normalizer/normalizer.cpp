@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -52,17 +54,48 @@ class Output {
   std::string text_;
 };
 
+utf8proc_option_t with_stable(utf8proc_option_t form) { return static_cast<utf8proc_option_t>(UTF8PROC_STABLE | form); }
+
+// Decomposes the characters of well-formed `text`. Writes code points to `out` as far as there is room, and returns the number of all.
+std::size_t decompose(std::string_view text, utf8proc_option_t form, std::span<utf8proc_int32_t> out) {
+  std::size_t count = 0;
+  while (!text.empty()) {
+    const Char c = next_char(text);
+    const std::span<utf8proc_int32_t> room = out.subspan(std::min(count, out.size()));
+    int unused = UTF8PROC_BOUNDCLASS_START;  // asked for by no option here
+    const utf8proc_ssize_t made =
+        utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c.code_point), room.data(),
+                                static_cast<utf8proc_ssize_t>(room.size()), with_stable(form), &unused);
+    // Nothing fails of a code point.
+    ASSERT(made >= 0, "utf8proc={} of {}", made, static_cast<std::uint32_t>(c.code_point));
+    count += static_cast<std::size_t>(made);
+    text.remove_prefix(c.bytes);
+  }
+  return count;
+}
+
+// Orders each run of marks by their classes. utf8proc_decompose() does it by swapping neighbours, which takes hours for a prompt of marks.
+void order_marks(std::span<utf8proc_int32_t> code_points) {
+  const auto mark_class = [](utf8proc_int32_t c) { return utf8proc_get_property(c)->combining_class; };
+  const auto is_mark = [&](utf8proc_int32_t c) { return mark_class(c) != 0; };
+  for (auto begin = code_points.begin(); begin != code_points.end();) {
+    begin = std::find_if(begin, code_points.end(), is_mark);
+    const auto end = std::find_if_not(begin, code_points.end(), is_mark);
+    const std::span<utf8proc_int32_t> marks(begin, end);
+    if (!std::ranges::is_sorted(marks, {}, mark_class)) std::ranges::stable_sort(marks, {}, mark_class);
+    begin = end;
+  }
+}
+
 void add_normal_form(std::string_view text, utf8proc_option_t form, Output& out) {
-  const auto options = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | form);
-  const auto* bytes = reinterpret_cast<const utf8proc_uint8_t*>(text.data());
-  const auto size = static_cast<utf8proc_ssize_t>(text.size());
-  const utf8proc_ssize_t count = utf8proc_decompose(bytes, size, nullptr, 0, options);
-  ASSERT(count >= 0, "utf8proc={} of {} bytes", count, size);  // nothing fails of well-formed text
+  const std::size_t count = decompose(text, form, {});
   // Each code point has a byte at least, and those that are composed again came of more.
-  if (!out.has_room(static_cast<std::size_t>(count))) return;
-  std::vector<utf8proc_int32_t> code_points(static_cast<std::size_t>(count) + 1);
-  utf8proc_decompose(bytes, size, code_points.data(), count, options);
-  const utf8proc_ssize_t result = utf8proc_reencode(code_points.data(), count, options);
+  if (!out.has_room(count)) return;
+  std::vector<utf8proc_int32_t> code_points(count + 1);
+  decompose(text, form, {code_points.data(), count});
+  order_marks({code_points.data(), count});
+  const utf8proc_ssize_t result =
+      utf8proc_reencode(code_points.data(), static_cast<utf8proc_ssize_t>(count), with_stable(form));
   ASSERT(result >= 0, "utf8proc={} of {} code points", result, count);
   out.add({reinterpret_cast<const char*>(code_points.data()), static_cast<std::size_t>(result)});
 }
