@@ -6,8 +6,10 @@
 #include <boost/json/parse.hpp>
 #include <boost/json/value_stack.hpp>
 #include <charconv>
+#include <cstdint>
 #include <optional>
 
+#include "base/json_text.h"
 #include "base/parse_json.h"
 #include "text/tokenizer_data.h"
 
@@ -53,6 +55,8 @@ class Handler {
   bool on_object_end(std::size_t count, bj::error_code& ec) {
     if (list_ != List::kNone) return close_list(ec);
     --depth_;
+    object_steps_ += std::uint64_t{count} * count / 2;  // as base::object_steps() counts them
+    if (object_steps_ > base::kObjectStepsOfFileMax) return refuse("objects of too many members", ec);
     stack_.push_object(count);
     return count_value(ec);
   }
@@ -188,6 +192,7 @@ class Handler {
   std::string text_;
   std::string_view refusal_;
   std::size_t depth_ = 0, items_ = 0, values_count_ = 0;
+  std::uint64_t object_steps_ = 0;  // of objects outside of the lists
   bool in_model_ = false, saw_vocabulary_ = false, saw_merges_ = false;
   List list_ = List::kNone;
 };

@@ -240,6 +240,35 @@ TEST(TokenizerJson, RefusesWhatIsNoJson) {
   EXPECT_EQ(code_of({.tokenizer = whole + "x"}), ErrorCode::kCorruptFile);
 }
 
+// Whatever their keys are: those of one object may collide in the parser's hash, each with each.
+TEST(TokenizerJson, RefusesObjectsOfMoreMembersThanAnybodyWaitsFor) {
+  const auto with_objects = [](int objects, int members) {
+    std::string more;
+    for (int i = 0; i < members; ++i) more += (i == 0 ? "\"" : ",\"") + std::to_string(i) + "\":1";
+    std::string list;
+    for (int i = 0; i < objects; ++i) list += (i == 0 ? "{" : ",{") + more + "}";
+    std::string json = Sections().json();
+    json.insert(1, "\"more\":[" + list + "],");
+    return parse_tokenizer_files({.tokenizer = json});
+  };
+  EXPECT_TRUE(with_objects(1, 46'000));
+  EXPECT_TRUE(with_objects(20, 10'000));
+  for (const auto& refused : {with_objects(1, 47'000), with_objects(22, 10'000)}) {
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ErrorCode::kCorruptFile);
+    EXPECT_NE(refused.error().message.find("objects of too many members"), std::string::npos)
+        << refused.error().message;
+  }
+  // A vocabulary is read into a list, where no key is compared.
+  Sections sections;
+  std::string tokens;
+  for (int i = 301; i < 60'301; ++i) tokens += ",\"t" + std::to_string(i) + "\":" + std::to_string(i);
+  sections.model.insert(sections.model.find("},\"merges\""), tokens);
+  const auto data = parse_tokenizer_files({.tokenizer = sections.json()});
+  ASSERT_TRUE(data) << data.error().message;
+  EXPECT_EQ(data->tokens.size(), 60'301U);
+}
+
 TEST(TokenizerJson, ReadsADirectory) {
   const std::filesystem::path directory =
       std::filesystem::path(testing::TempDir()) / fmt::format("tokenizer_directory_test_{}", ::getpid());
