@@ -80,8 +80,9 @@ base::Result<std::vector<Fragment>> Partition::split(std::string_view text, std:
   std::size_t done = 0;
   const auto add_plain = [&](std::size_t end) -> base::Result<> {
     if (end <= done) return {};
-    const bool all_trusted = std::any_of(
-        trusted.begin(), trusted.end(), [&](const TrustedSpan& span) { return span.begin <= done && end <= span.end; });
+    // Of the spans that end there or later, the first one begins first.
+    const auto span = std::ranges::lower_bound(trusted, end, {}, &TrustedSpan::end);
+    const bool all_trusted = span != trusted.end() && span->begin <= done;
     return split_plain(text.substr(done, end - done), all_trusted, done == 0, budget, fragments);
   };
   for (const Cut& cut : cuts(*raw_, text, trusted)) {
