@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <optional>
 #include <utility>
 
 namespace llorch::text {
@@ -146,13 +147,13 @@ class Infill::Writer {
   }
 
   // The tokens behind those of a control character before the text, with which no text merges.
-  base::Result<std::vector<TokenId>> encode_rest(std::string_view text) const {
+  base::Result<std::vector<TokenId>> encode_rest(std::string_view text) {
     if (!tokenizer_.facts().drops_leading_space) return tokenizer_.encode(text, {.add_special = false});
-    const std::vector<TokenId> before = TRY(tokenizer_.encode("\x01", {.add_special = false}));
+    if (!control_) control_ = TRY(tokenizer_.encode("\x01", {.add_special = false}));
     std::vector<TokenId> all = TRY(tokenizer_.encode("\x01" + std::string(text), {.add_special = false}));
-    const bool is_apart = all.size() >= before.size() && std::equal(before.begin(), before.end(), all.begin());
+    const bool is_apart = all.size() >= control_->size() && std::equal(control_->begin(), control_->end(), all.begin());
     if (!is_apart) return tokenizer_.encode(text, {.add_special = false});
-    all.erase(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(before.size()));
+    all.erase(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(control_->size()));
     return all;
   }
 
@@ -170,7 +171,7 @@ class Infill::Writer {
   }
 
   // Cut behind the first character of every spelling of a reserved token.
-  base::Result<std::vector<TokenId>> encode_cut(std::string_view text) const {
+  base::Result<std::vector<TokenId>> encode_cut(std::string_view text) {
     std::vector<TokenId> out;
     std::size_t begin = 0;
     const auto add = [&](std::size_t end) -> base::Result<> {
@@ -190,6 +191,7 @@ class Infill::Writer {
 
   const Infill& infill_;
   const Tokenizer& tokenizer_;
+  std::optional<std::vector<TokenId>> control_;  // that character's tokens, once they were asked for
   std::vector<TokenId> out_;
 };
 
