@@ -296,6 +296,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._event({"error": {"message": "a secret prompt", "type": "server_error", "code": 500}})
             self._chunk(b"")
             return True
+        elif fault.kind == "overloaded":
+            self._chunk(b'data: {"error":"x","error_type":"overloaded"}\n\ndata: [DONE]\n\n')
+            self._chunk(b"")
+            return True
         return False
 
     def _client_left(self):

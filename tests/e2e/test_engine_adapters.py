@@ -231,6 +231,18 @@ def test_a_connection_that_breaks_before_the_first_token_is_tried_again(pair):
     assert text(events) == "".join(pair.texts())
 
 
+def test_an_engine_that_is_overloaded_within_its_answer_is_asked_again(pair):
+    """What comes in one read behind the error belongs to no attempt."""
+    if pair.real or pair.grpc:
+        return  # such an event is of HTTP engines
+    before = pair.adapter.metric("worker_upstream_retries_total")
+    pair.engine.script.append(Fault("overloaded", after=0))
+    events = pair.adapter.run()
+    assert one_end(events).data["tokens_out"] == 12
+    assert text(events) == "".join(pair.texts())
+    assert pair.adapter.metric("worker_upstream_retries_total") == before + 1
+
+
 @pytest.mark.parametrize("kind", ["die", "bad_utf8", "garbage", "error_event", "endless_line"])
 def test_what_breaks_behind_the_first_token_ends_the_job(pair, kind):
     """ORCH-3058#adapter ORCH-3058#faults: no second answer behind the first; whoever has read its beginning gets WORKER_RESET, and no prompt in it."""

@@ -75,6 +75,9 @@ void Job::ask() {
   frames_.reset();
   grpc_status_.reset();
   kept_back_.reset();
+  stop_reason_.reset();
+  tokens_in_.reset();
+  tokens_counted_.reset();
   const auto self = shared_from_this();
   transfer_ = service_.options_.client->start(
       {.method = "POST",
@@ -122,7 +125,7 @@ bool Job::on_data(std::string_view bytes) {
   }
   std::optional<Error> broken;
   const auto fed = decode(bytes, [&](std::string_view event) {
-    if (ended_ || broken || last_seen_) return;
+    if (!transfer_ || broken || last_seen_) return;
     const auto piece = service_.options_.engine->read(event);
     if (!piece) {
       broken = piece.error();
@@ -130,7 +133,7 @@ bool Job::on_data(std::string_view bytes) {
       take(*piece);
     }
   });
-  if (ended_) return true;
+  if (!transfer_) return true;  // the attempt or the whole job is over
   flush();
   if (!fed) broken = Error{ErrorCode::kIoError, fed.error().message, {}};
   if (broken) {
