@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <limits>
 
 #include "adapter/engines/kinds.h"
 #include "base/json_view.h"
@@ -85,6 +86,17 @@ const Engine* engine_of(std::string_view kind, std::string_view base_url) {
   if (kind == "tgi") return &tgi();
   if (kind == "triton") return &triton();
   return nullptr;
+}
+
+base::Result<> Engine::learn(std::size_t index, std::string_view answer, const Target& target,
+                             EngineFacts& facts) const {
+  const auto learned = read_facts(index, answer, target, facts);
+  constexpr std::int64_t kMax = std::numeric_limits<std::int32_t>::max();
+  facts.context_tokens = std::clamp<std::int64_t>(facts.context_tokens, 0, kMax);
+  facts.slots = std::clamp<std::int64_t>(facts.slots, 0, kMax);
+  std::erase_if(facts.version, [](char c) { return c < ' ' || c > '~'; });
+  facts.version.resize(std::min(facts.version.size(), kVersionBytesMax));
+  return learned;
 }
 
 Error refusal(int status, std::string_view body, std::optional<std::int64_t> retry_after_ms) {

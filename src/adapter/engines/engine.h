@@ -24,11 +24,14 @@ struct Target {
   std::map<std::string, std::string> field_names{};  // of openai's chat completions: its name of max_tokens or seed
 };
 
+// Every receipt has it.
+inline constexpr std::size_t kVersionBytesMax = 64;
+
 // What an engine tells about itself. Empty and 0: it does not say.
 struct EngineFacts {
-  std::string version;
+  std::string version;  // at most kVersionBytesMax bytes of printable ASCII
   std::string model;
-  std::int64_t context_tokens = 0;
+  std::int64_t context_tokens = 0;  // this and the next: 0 to 2^31 - 1
   std::int64_t slots = 0;
   std::map<std::string, int> inputs;  // tensors that the model takes, by name, and how many dimensions each has
 };
@@ -75,9 +78,9 @@ class Engine {
   virtual bool is_well(std::string_view) const { return true; }
   // Asked once, in this order, before the first job. A path that the engine lacks (404) says nothing.
   virtual std::vector<Probe> facts(const Target& target) const = 0;
-  // Adds what the answer to facts()[index] says. Errors: MODEL_NOT_FOUND, the engine serves no model of the target's name.
-  virtual base::Result<> learn(std::size_t index, std::string_view answer, const Target& target,
-                               EngineFacts& facts) const = 0;
+  // Adds what the answer to facts()[index] says, within the bounds of EngineFacts. Errors: MODEL_NOT_FOUND, the engine serves no
+  // model of the target's name.
+  base::Result<> learn(std::size_t index, std::string_view answer, const Target& target, EngineFacts& facts) const;
   // REQUIRES: `request` has a prompt or messages. Errors: INVALID_PARAMS, the engine cannot do this.
   virtual base::Result<Submission> submit(const wire::ExecuteRequest& request, const Target& target,
                                           const EngineFacts& facts) const = 0;
@@ -85,6 +88,11 @@ class Engine {
   virtual bool ends_with_answer() const { return false; }
   // The data of one event, or one message. Errors: IO_ERROR, this is not an event of this engine.
   virtual base::Result<Piece> read(std::string_view data) const = 0;
+
+ protected:
+  // What learn() does, with whatever number and text the answer has.
+  virtual base::Result<> read_facts(std::size_t index, std::string_view answer, const Target& target,
+                                    EngineFacts& facts) const = 0;
 };
 
 // "openai", "llamacpp", "vllm", "tgi", "triton", at a URL whose scheme says how to speak to it; null: none of these.

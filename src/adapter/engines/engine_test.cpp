@@ -102,6 +102,37 @@ TEST(LlamaCpp, LearnsFromItsProps) {
   EXPECT_EQ(facts.version, "b1-x");
 }
 
+// Whatever kind it is: its version goes into every receipt, and its numbers into requests.
+TEST(Engines, FactsAreBounded) {
+  const std::string version = std::string(1000, 'v') + R"(\n\u001b[31m)";
+  const auto learned = [&](std::string_view kind, std::size_t index, const std::string& json) {
+    EngineFacts facts;
+    EXPECT_TRUE(engine_of(kind)->learn(index, json, kTarget, facts)) << kind;
+    return facts;
+  };
+  for (const auto& [number, wanted] : {std::pair{"-1", 0LL},
+                                       {"9000000000000000000", 0x7fff'ffffLL},
+                                       {"2147483648", 0x7fff'ffffLL},
+                                       {"4096", 4096LL}}) {
+    const std::string n = number;
+    const EngineFacts llamacpp = learned("llamacpp", 0,
+                                         R"({"default_generation_settings":{"n_ctx":)" + n + R"(},"total_slots":)" + n +
+                                             R"(,"build_info":")" + version + "\"}");
+    EXPECT_EQ(llamacpp.context_tokens, wanted);
+    EXPECT_EQ(llamacpp.slots, wanted);
+    EXPECT_EQ(llamacpp.version, std::string(64, 'v'));
+    const EngineFacts tgi = learned("tgi", 0, R"({"max_total_tokens":)" + n + R"(,"version":")" + version + "\"}");
+    EXPECT_EQ(tgi.context_tokens, wanted);
+    EXPECT_EQ(tgi.version, std::string(64, 'v'));
+    for (const char* kind : {"openai", "vllm"}) {
+      const EngineFacts facts = learned(kind, 0, R"({"data":[{"id":"m","max_model_len":)" + n + "}]}");
+      EXPECT_EQ(facts.context_tokens, wanted) << kind;
+    }
+  }
+  EXPECT_EQ(learned("vllm", 1, R"({"version":"0.11\n\u001b[31m\u00e4-x"})").version, "0.11[31m-x");
+  EXPECT_EQ(learned("triton", 0, R"({"version":")" + version + "\"}").version, std::string(64, 'v'));
+}
+
 // Recorded from its server: both of its APIs, and what a hostile one might say.
 TEST(LlamaCpp, TellsLogprobs) {
   const Engine& engine = *engine_of("llamacpp");

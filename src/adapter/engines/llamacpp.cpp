@@ -66,8 +66,8 @@ class LlamaCpp final : public Engine {
     return out;
   }
 
-  base::Result<> learn(std::size_t index, std::string_view json, const Target& target,
-                       EngineFacts& facts) const override {
+  base::Result<> read_facts(std::size_t index, std::string_view json, const Target& target,
+                            EngineFacts& facts) const override {
     if (index == 1) return learn_models(json, target, facts);
     const bj::value props = parsed(json);
     const bj::value* settings = member(&props, "default_generation_settings");

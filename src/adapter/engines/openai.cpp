@@ -141,7 +141,7 @@ base::Result<> learn_models(std::string_view json, const Target& target, EngineF
   return {};
 }
 
-base::Result<> OpenAi::learn(std::size_t, std::string_view json, const Target& target, EngineFacts& facts) const {
+base::Result<> OpenAi::read_facts(std::size_t, std::string_view json, const Target& target, EngineFacts& facts) const {
   return learn_models(json, target, facts);
 }
 
@@ -169,8 +169,8 @@ class Vllm final : public OpenAi {
   std::vector<Probe> facts(const Target& target) const override {
     return {Probe{v1_url(target, "/models")}, Probe{beside_v1(target, "/version")}};
   }
-  base::Result<> learn(std::size_t index, std::string_view json, const Target& target,
-                       EngineFacts& facts) const override {
+  base::Result<> read_facts(std::size_t index, std::string_view json, const Target& target,
+                            EngineFacts& facts) const override {
     if (index == 0) return learn_models(json, target, facts);
     const bj::value value = parsed(json);
     facts.version = text_of(member(&value, "version")).value_or("");

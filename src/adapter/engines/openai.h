@@ -29,11 +29,13 @@ class OpenAi : public Engine {
   std::string_view kind() const override { return "openai"; }
   Probe health(const Target& target) const override { return {v1_url(target, "/models")}; }
   std::vector<Probe> facts(const Target& target) const override { return {Probe{v1_url(target, "/models")}}; }
-  base::Result<> learn(std::size_t index, std::string_view json, const Target& target,
-                       EngineFacts& facts) const override;
   base::Result<Submission> submit(const wire::ExecuteRequest& request, const Target& target,
                                   const EngineFacts& facts) const override;
   base::Result<Piece> read(std::string_view data) const override { return read_choice(data); }
+
+ protected:
+  base::Result<> read_facts(std::size_t index, std::string_view json, const Target& target,
+                            EngineFacts& facts) const override;
 };
 
 }  // namespace llorch::adapter::engines

@@ -45,7 +45,7 @@ class Tgi final : public Engine {
   Probe health(const Target& target) const override { return {target.base_url + "/health"}; }
   std::vector<Probe> facts(const Target& target) const override { return {Probe{target.base_url + "/info"}}; }
 
-  base::Result<> learn(std::size_t, std::string_view json, const Target&, EngineFacts& facts) const override {
+  base::Result<> read_facts(std::size_t, std::string_view json, const Target&, EngineFacts& facts) const override {
     const bj::value info = parsed(json);
     facts.version = text_of(member(&info, "version")).value_or("");
     facts.model = text_of(member(&info, "model_id")).value_or("");

@@ -18,7 +18,8 @@ class Triton final : public Engine {
   }
   std::vector<Probe> facts(const Target& target) const override { return {Probe{target.base_url + "/v2"}}; }
 
-  base::Result<> learn(std::size_t, std::string_view json, const Target& target, EngineFacts& facts) const override {
+  base::Result<> read_facts(std::size_t, std::string_view json, const Target& target,
+                            EngineFacts& facts) const override {
     const bj::value server = parsed(json);
     facts.version = text_of(member(&server, "version")).value_or("");
     facts.model = target.model;

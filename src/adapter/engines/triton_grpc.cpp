@@ -143,8 +143,8 @@ class TritonGrpc final : public Engine {
             Probe{url_of(target, "ModelMetadata"), model.SerializeAsString()}};
   }
 
-  base::Result<> learn(std::size_t index, std::string_view answer, const Target& target,
-                       EngineFacts& facts) const override {
+  base::Result<> read_facts(std::size_t index, std::string_view answer, const Target& target,
+                            EngineFacts& facts) const override {
     facts.model = target.model;
     if (index == 0) {
       inference::ServerMetadataResponse server;
