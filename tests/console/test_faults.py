@@ -28,6 +28,15 @@ CLOCK = """(() => {
 })();"""
 
 
+# The page's looks at a job that waits come without a wait between them; it counts them, and those that ask something.
+QUICK_LOOKS = """(() => {
+    const wait = setTimeout, ask = fetch;
+    Object.assign(window, {looks: 0, asked: 0});
+    window.setTimeout = (step, ms, ...more) => (ms === 700 && ++looks, wait(step, ms === 700 ? 20 : ms, ...more));
+    window.fetch = (path, ...more) => (/^.v2.tasks.[^/?]+$/.test(path) && ++asked, ask(path, ...more));
+})();"""
+
+
 @pytest.fixture
 def proxy(stack):
     with Proxy(stack.url) as running:
@@ -314,6 +323,45 @@ def test_a_job_goes_on_with_another_token(page, guarded_stack):
         page.wait_text(".run-state", "Completed")
         sha256 = guarded_stack.job(job_id)["receipt"]["output_sha256"]
         assert hashlib.sha256(page.text(".turn-plain").encode()).hexdigest() == sha256
+
+
+@pytest.mark.parametrize("is_reloaded", (False, True))
+def test_a_job_that_waits_for_a_token_is_left_and_cleared(page, guarded_stack, is_reloaded):
+    """Stop cannot reach it, but takes it off the page; nothing is asked meanwhile. The job itself goes on."""
+    is_lost = threading.Event()
+
+    def in_the_way(handler):
+        if is_lost.is_set() and "Authorization" in handler.headers:
+            handler.headers.replace_header("Authorization", f"Bearer {'x' * 40}")
+        if handler.command == "POST" and handler.path == "/v2/tasks":
+            is_lost.set()
+        return False
+
+    page.call("Page.addScriptToEvaluateOnNewDocument", source=QUICK_LOOKS)
+    with Proxy(guarded_stack.url) as proxy:
+        page.open(proxy.url)
+        use_token(page, TOKEN)
+        page.wait_text("#health", "healthy")
+        page.wait("document.querySelector('select')?.options.length === 2")
+        guarded_stack.gate.hold()
+        proxy.in_the_way = in_the_way
+        run_prompt(page)
+        page.wait_text(".run-state", "once a token is given")
+        job_id = page.eval("sessionStorage.getItem('llorch-running-job')")
+        if is_reloaded:
+            page.call("Page.reload")
+            page.wait_text(".run-state", "once a token is given")
+        page.click_text("button", "Not now")
+        asked, looks = page.wait("looks > 5 && [asked, looks]")
+        assert page.wait(f"looks > {looks + 5} && [asked]") == [asked]
+        page.click_text("button", "Stop")
+        page.wait_text(".run-state", "may run on")
+        assert "Stopped" in page.text(".run-state") and not page.eval("sessionStorage.getItem('llorch-running-job')")
+        page.click_text("button", "Clear")
+        page.wait_text(".output", "Nothing has been asked yet")
+    assert guarded_stack.job(job_id)["status"] in ("queued", "running")
+    guarded_stack.gate.open()
+    guarded_stack.wait_terminal(job_id)
 
 
 def test_a_late_refusal_of_a_token_leaves_a_newer_one(page, guarded_stack):

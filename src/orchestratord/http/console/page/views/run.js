@@ -1,12 +1,13 @@
 // The job that the playground shows: how it is sent, followed, stopped and run again. It outlives the view, so that one may look at
 // Jobs meanwhile; over a reload its id alone is kept.
-import { ApiError, followJob, getJson, ownError, postJson, postStream } from "../api.js";
+import { ApiError, followJob, getJson, ownError, postJson, postStream, token } from "../api.js";
 import { announce } from "../dom.js";
 import { refresh } from "../store.js";
 
 const RUNNING_KEY = "llorch-running-job";
 const LOOK_MS = 700;
 const SUBMIT_MS = 75_000; // for the service's word that it has the job
+const UNSURE = "If the service has it, it is under Jobs and may run on.";
 
 // The job on screen: {serial, id, status, text, tokens, pieces, calls, thoughts, end, receipt, error, ...}
 let current;
@@ -44,7 +45,7 @@ function finish(job, talk) {
 
 function fail(job, error) {
   job.note = "";
-  if (job.abort.signal.aborted) job.status = "cancelled";
+  if (job.abort.signal.aborted) Object.assign(job, { status: "cancelled", note: UNSURE });
   else Object.assign(job, { status: error.code === "CANCELLED" ? "cancelled" : "failed", error });
 }
 
@@ -71,7 +72,6 @@ async function follow(job, talk) {
       changed();
     }
   } catch (error) {
-    if (job.abort.signal.aborted) return;
     fail(job, error);
   }
   finish(job, talk);
@@ -79,9 +79,11 @@ async function follow(job, talk) {
 
 // While a job waits, the API says for what and how long.
 async function explainWait(job) {
-  while (current === job && job.status === "queued") {
-    const seen = await getJson(`/v2/tasks/${job.id}`).catch(() => undefined);
-    if (seen && current === job && job.status === "queued") {
+  const waits = () => current === job && job.status === "queued";
+  let wantsToken = false;
+  while (waits()) {
+    const seen = !(wantsToken && !token.get()) && await getJson(`/v2/tasks/${job.id}`).catch((error) => void (wantsToken = error.status === 401));
+    if (seen && waits()) {
       Object.assign(job, { wait: seen, note: "" });
       changed();
     }
@@ -158,7 +160,7 @@ export async function start(request, talk) {
     refresh("jobs");
   } catch (error) {
     const isStopped = job.abort.signal.aborted;
-    Object.assign(job, isStopped ? { status: "cancelled", note: "If the service had it already, it is under Jobs." } : { status: "refused", error });
+    Object.assign(job, isStopped ? { status: "cancelled", note: UNSURE } : { status: "refused", error });
     finish(job, talk);
   }
 }
@@ -172,7 +174,8 @@ export async function stop() {
   const job = current;
   note(job, "Stopping …");
   if (!job.id) return job.abort.abort();
-  return postJson(`/v2/tasks/${job.id}/cancel`).catch((error) => note(job, error.message));
+  // Without a token the page can leave the job, and do no more.
+  return postJson(`/v2/tasks/${job.id}/cancel`).catch((error) => (error.status === 401 ? job.abort.abort() : note(job, error.message)));
 }
 
 export function forget() {
