@@ -360,7 +360,7 @@ def test_a_pool_is_drained_reloaded_and_purged(page, stack):
     page.click_text("button", "Purge", "dialog[open]")
     page.wait_text(".pool", "No worker")
     assert stack.workers() == []
-    for is_forced, when in ((False, "when idle"), (True, "at once")):
+    for is_forced, when in ((True, "at once"), (False, "when idle")):  # the purge above has left "when idle"
         job = stack.submit(max_tokens=2)["job_id"]
         stack.wait_terminal(job)
         page.wait_text(".workers", "ready")
