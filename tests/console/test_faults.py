@@ -16,15 +16,18 @@ READER = "r" * 40
 
 # Time that passes when a test says so: pass_time(ms) ends what waits for so long.
 CLOCK = """(() => {
-    const waits = [];
-    const real = setTimeout;
-    window.setTimeout = (step, ms, ...more) => (ms < 15000 ? real(step, ms, ...more) : -waits.push({ms, step: () => step(...more)}));
+    const waits = new Map(); // by a number below those of the browser
+    const begin = setTimeout, end = clearTimeout;
+    let last = 0;
+    const hold = (ms, step) => (waits.set(--last, {ms, step}), last);
+    window.setTimeout = (step, ms, ...more) => (ms < 15000 ? begin(step, ms, ...more) : hold(ms, () => step(...more)));
+    window.clearTimeout = (id) => waits.delete(id) || end(id);
     AbortSignal.timeout = (ms) => {
         const limit = new AbortController();
-        waits.push({ms, step: () => limit.abort(new DOMException("late", "TimeoutError"))});
+        hold(ms, () => limit.abort(new DOMException("late", "TimeoutError")));
         return limit.signal;
     };
-    window.pass_time = (ms) => { for (const wait of waits.splice(0)) if (wait.ms <= ms) wait.step(); else waits.push(wait); };
+    window.pass_time = (ms) => { for (const [id, wait] of [...waits]) if (wait.ms <= ms && waits.delete(id)) wait.step(); };
 })();"""
 
 
@@ -163,10 +166,28 @@ def test_sending_ends(page, stack, proxy):
     assert asked.acquire(timeout=HANG_S)
     page.eval("pass_time(75000)")
     page.wait_text(".result .error-box", "UNREACHABLE")
+    assert "under Jobs" in page.text(".run-state")
     ended.set()
     proxy.in_the_way = None
     page.click_text("button", "Run")
     page.wait_text(".run-state", "Completed")
+
+
+@pytest.mark.parametrize("answer", ("none", "a proxy's", "the service's"))
+def test_a_job_that_the_service_may_have_is_under_jobs(page, stack, proxy, answer):
+    def in_the_way(handler):
+        if handler.command != "POST":
+            return False
+        if answer == "a proxy's":
+            handler.answer(504, b"<html>Gateway Timeout</html>", "text/html")
+        return refuse_jobs(handler) if answer == "the service's" else True
+
+    page.open(proxy.url)
+    page.wait("document.querySelector('select')?.options.length === 2")
+    proxy.in_the_way = in_the_way
+    run_prompt(page)
+    page.wait_text(".result .error-box", {"none": "UNREACHABLE", "a proxy's": "HTTP_504", "the service's": "QUEUE_FULL"}[answer])
+    assert ("under Jobs" in page.text(".run-state")) == (answer != "the service's")
 
 
 def test_a_job_older_than_the_list_is_shown_as_it_is_now(page, stack, proxy):

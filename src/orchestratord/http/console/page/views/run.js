@@ -43,10 +43,10 @@ function finish(job, talk) {
   changed();
 }
 
-function fail(job, error) {
-  job.note = "";
-  if (job.abort.signal.aborted) Object.assign(job, { status: "cancelled", note: UNSURE });
-  else Object.assign(job, { status: error.code === "CANCELLED" ? "cancelled" : "failed", error });
+function fail(job, error, status = "failed") {
+  const isLeft = job.abort.signal.aborted;
+  const isUnsure = isLeft || /^(UNREACHABLE|HTTP_5)/.test(error.code); // not in the service's own words
+  Object.assign(job, { status: isLeft || error.code === "CANCELLED" ? "cancelled" : status, error, note: isUnsure ? UNSURE : "" });
 }
 
 function addToken(job, { t, logprobs }) {
@@ -159,8 +159,7 @@ export async function start(request, talk) {
     begin(accepted.job_id, { request, isTurn: Boolean(talk), wait: accepted, again }, talk);
     refresh("jobs");
   } catch (error) {
-    const isStopped = job.abort.signal.aborted;
-    Object.assign(job, isStopped ? { status: "cancelled", note: UNSURE } : { status: "refused", error });
+    fail(job, error, "refused");
     finish(job, talk);
   }
 }
