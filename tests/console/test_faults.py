@@ -8,7 +8,7 @@ import threading
 import pytest
 from model_server import ModelServer
 from proxy import Proxy
-from stack import HANG_S, MODEL, Stack
+from stack import HANG_S, MODEL, Stack, wait_for
 from test_controls import chat_stack, choose, label_of, offer_a_tool, run_prompt, set_sampling, start_chat  # noqa: F401
 
 TOKEN = "c" * 40
@@ -188,6 +188,42 @@ def test_a_job_that_the_service_may_have_is_under_jobs(page, stack, proxy, answe
     run_prompt(page)
     page.wait_text(".result .error-box", {"none": "UNREACHABLE", "a proxy's": "HTTP_504", "the service's": "QUEUE_FULL"}[answer])
     assert ("under Jobs" in page.text(".run-state")) == (answer != "the service's")
+
+
+def test_what_failed_about_stop_stays(page, stack, proxy):
+    """While the job waits, and while its tokens come."""
+    stack.gate.hold()
+    ended, looks = threading.Event(), []
+
+    def in_the_way(handler):
+        if handler.path.endswith("/cancel"):
+            error = {"code": "INTERNAL", "message": "it cannot be stopped", "retriable": False}
+            handler.answer(500, json.dumps({"error": error}).encode(), "application/json")
+            return True
+        if handler.path.endswith("/events"):
+            return not ended.is_set() and ended.wait(HANG_S)
+        if handler.command == "GET" and handler.path.startswith("/v2/tasks/"):
+            looks.append(handler.path)
+        return False
+
+    page.open(proxy.url)
+    page.wait("document.querySelector('select')?.options.length === 2")
+    proxy.in_the_way = in_the_way
+    run_prompt(page)
+    page.wait_text(".run-state", "Queued")
+    page.click_text("button", "Stop")
+    page.wait_text(".run-state", "it cannot be stopped")
+    before = len(looks)
+    wait_for("more looks at the job", lambda: len(looks) > before + 2)
+    assert "it cannot be stopped" in page.text(".run-state")
+    ended.set()
+    stack.gate.let_pass(3)
+    page.wait("document.querySelector('.turn-plain')?.innerText.length > 2")
+    assert "it cannot be stopped" in page.text(".run-state")
+    proxy.in_the_way = None
+    stack.gate.open()
+    page.wait_text(".run-state", "Completed")
+    assert "stopped" not in page.text(".run-state")
 
 
 def test_a_job_older_than_the_list_is_shown_as_it_is_now(page, stack, proxy):

@@ -148,7 +148,7 @@ export function resultPanel({ draft, answer }) {
     const atEnd = output.scrollHeight - output.scrollTop - output.clientHeight < 40;
     if (job && live.update(job) && atEnd) output.scrollTop = output.scrollHeight;
     state.dataset.state = job?.status ?? "";
-    setText(state, job ? [WORDS[job.status], job.note || (job.status === "queued" ? waitText(job) : "")].filter(Boolean).join(" · ") : "");
+    setText(state, job ? [WORDS[job.status], job.stopNote, job.note || (job.status === "queued" ? waitText(job) : "")].filter(Boolean).join(" · ") : "");
     const loading = job?.status === "queued" ? job.wait?.reason?.load_percent : undefined;
     setShown(progress, loading !== undefined);
     if (loading !== undefined) progress.value = loading;

@@ -9,7 +9,8 @@ const LOOK_MS = 700;
 const SUBMIT_MS = 75_000; // for the service's word that it has the job
 const UNSURE = "If the service has it, it is under Jobs and may run on.";
 
-// The job on screen: {serial, id, status, text, tokens, pieces, calls, thoughts, end, receipt, error, ...}
+// The job on screen: {serial, id, status, text, tokens, pieces, calls, thoughts, end, receipt, error, note, ...}. Its next event ends
+// `note`, its own end `stopNote`.
 let current;
 let runs = 0;
 let changed = () => {};
@@ -25,8 +26,8 @@ const newRun = (status, more) => ({
   serial: ++runs, text: "", thoughts: "", calls: [], pieces: [], tokens: 0, status, abort: new AbortController(), note: "", ...more,
 });
 
-function note(job, text) {
-  job.note = text;
+function update(job, fields) {
+  Object.assign(job, fields);
   changed();
 }
 
@@ -34,6 +35,7 @@ function note(job, text) {
 function finish(job, talk) {
   if (current !== job) return;
   sessionStorage.removeItem(RUNNING_KEY);
+  job.stopNote = "";
   const calls = job.status === "completed" ? job.calls : []; // others may have been cut
   job.isAnswer = Boolean(talk) && (job.status === "completed" || job.text !== "");
   if (job.isAnswer) talk.answer({ role: "assistant", content: job.text, ...(calls.length && { tool_calls: calls }) });
@@ -61,7 +63,7 @@ function addToken(job, { t, logprobs }) {
 // --- /v2: resumed over any number of connections ---
 
 async function follow(job, talk) {
-  const onLost = (wantsToken) => note(job, wantsToken ? "It goes on once a token is given." : "Connection lost; it goes on where it stopped.");
+  const onLost = (wantsToken) => update(job, { note: wantsToken ? "It goes on once a token is given." : "Connection lost; it goes on where it stopped." });
   try {
     for await (const { event, data } of followJob(job.id, { signal: job.abort.signal, onLost })) {
       if (current !== job) return;
@@ -83,10 +85,7 @@ async function explainWait(job) {
   let wantsToken = false;
   while (waits()) {
     const seen = !(wantsToken && !token.get()) && await getJson(`/v2/tasks/${job.id}`).catch((error) => void (wantsToken = error.status === 401));
-    if (seen && waits()) {
-      Object.assign(job, { wait: seen, note: "" });
-      changed();
-    }
+    if (seen && waits()) update(job, { wait: seen, note: "" });
     await new Promise((resolve) => setTimeout(resolve, LOOK_MS));
   }
 }
@@ -171,10 +170,13 @@ export function refuse(error) {
 
 export async function stop() {
   const job = current;
-  note(job, "Stopping …");
+  update(job, { stopNote: "Stopping …" });
   if (!job.id) return job.abort.abort();
   // Without a token the page can leave the job, and do no more.
-  return postJson(`/v2/tasks/${job.id}/cancel`).catch((error) => (error.status === 401 ? job.abort.abort() : note(job, error.message)));
+  return postJson(`/v2/tasks/${job.id}/cancel`).catch((error) => {
+    if (error.status === 401) job.abort.abort();
+    else if (isLive(job)) update(job, { stopNote: error.message });
+  });
 }
 
 export function forget() {
