@@ -278,6 +278,39 @@ def message_typed(page):
     return page.eval(f"document.querySelector('{label_of(page, 'Message')}').value")
 
 
+def test_sending_with_tools_ends(page, chat_stack, chat_proxy):  # noqa: F811
+    """By itself, where no answer begins in 75 s. One that has begun may take as long as it likes."""
+    page.call("Page.addScriptToEvaluateOnNewDocument", source=CLOCK)
+    asked, ended = threading.Semaphore(0), threading.Event()
+
+    def in_the_way(handler):
+        if handler.command != "POST":
+            return False
+        asked.release()
+        return ended.wait(HANG_S)
+
+    start_chat(page, chat_proxy)
+    page.eval("document.querySelector('.tools summary').click()")
+    page.click_text("button", "Example")
+    choose(page, "Calls", "none")
+    page.type(label_of(page, "Message"), "hello")
+    chat_proxy.in_the_way = in_the_way
+    page.click_text("button", "Send")
+    assert asked.acquire(timeout=HANG_S)
+    page.eval("pass_time(75000)")
+    page.wait_text(".result .error-box", "UNREACHABLE")
+    assert "under Jobs" in page.text(".run-state") and message_typed(page) == "hello"
+    ended.set()
+    chat_proxy.in_the_way = None
+    chat_stack.gate.hold()
+    page.click_text("button", "Send")
+    chat_stack.gate.let_pass(2)
+    page.wait("document.querySelector('.run-state').dataset.state === 'running'")
+    page.eval("pass_time(75000)")
+    chat_stack.gate.open()
+    page.wait_text(".run-state", "Completed")
+
+
 @pytest.mark.parametrize("tools", (False, True))
 def test_a_message_that_has_no_answer_can_be_sent_again(page, chat_stack, chat_proxy, tools):  # noqa: F811
     start_chat(page, chat_proxy)

@@ -110,9 +110,12 @@ async function* eventsOf(response) {
   }
 }
 
-// Posts `body`, and yields the events of the answer. It ends with its connection: nothing is asked again.
-export async function* postStream(path, body, { signal } = {}) {
-  yield* eventsOf(await send("POST", path, { body, headers: { Accept: "text/event-stream" }, signal }));
+// Posts `body`, and yields the events of the answer, which begins within `limitMs`. It ends with its connection: nothing is asked again.
+export async function* postStream(path, body, { signal, limitMs }) {
+  const limit = new AbortController();
+  const timer = setTimeout(() => limit.abort(new DOMException("", "TimeoutError")), limitMs);
+  const sent = send("POST", path, { body, headers: { Accept: "text/event-stream" }, signal: AbortSignal.any([signal, limit.signal]) });
+  yield* eventsOf(await sent.finally(() => clearTimeout(timer)));
 }
 
 const sleep = (ms, signal) => new Promise((resolve, reject) => {

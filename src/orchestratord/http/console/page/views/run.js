@@ -114,7 +114,7 @@ function addDelta(job, delta) {
 
 async function streamChat(job, body, talk) {
   try {
-    for await (const { event, data } of postStream("/v1/chat/completions", { ...body, stream: true }, { signal: job.abort.signal })) {
+    for await (const { event, data } of postStream("/v1/chat/completions", { ...body, stream: true }, { signal: job.abort.signal, limitMs: SUBMIT_MS })) {
       if (current !== job) return;
       if (event === "comment") {
         job.note = data;
