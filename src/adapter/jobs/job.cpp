@@ -105,8 +105,22 @@ void Job::on_head(const upstream::Head& head) {
   if (head.status >= 400 && head.status < 500) service_.engine_answered();
 }
 
+void Job::when_read(void (Job::*then)()) {
+  order_.exchange->on_drain(kQueuedBytesMax / 2, [client = service_.options_.client, weak = weak_from_this(), then] {
+    client->post([weak, then] {
+      const auto self = weak.lock();
+      if (self != nullptr && !self->ended_) (*self.*then)();
+    });
+  });
+}
+
+void Job::resume() {
+  if (!std::exchange(paused_, false)) return;
+  if (transfer_) service_.options_.client->resume(*transfer_);  // between two attempts there is none
+}
+
 bool Job::on_data(std::string_view bytes) {
-  if (ended_) return pass_over(bytes);
+  if (ended_ || whole_) return pass_over(bytes);
   if (head_.status != 200) {
     refusal_.append(bytes.substr(0, kRefusalBytesMax - std::min(kRefusalBytesMax, refusal_.size())));
     if (refusal_.size() >= kRefusalBytesMax) refused();  // a reason is shorter, and this may never end
@@ -114,13 +128,7 @@ bool Job::on_data(std::string_view bytes) {
   }
   if (order_.exchange->queued_bytes() > kQueuedBytesMax) {
     paused_ = true;
-    order_.exchange->on_drain(kQueuedBytesMax / 2, [client = service_.options_.client, weak = weak_from_this()] {
-      client->post([client, weak] {
-        const auto self = weak.lock();
-        if (self == nullptr || self->ended_ || !std::exchange(self->paused_, false)) return;
-        if (self->transfer_) client->resume(*self->transfer_);  // between two attempts there is none
-      });
-    });
+    when_read(&Job::resume);
     return false;
   }
   std::optional<Error> broken;
@@ -193,7 +201,7 @@ void Job::take(const engines::Piece& piece) {
 
 void Job::on_end(const base::Result<>& result) {
   transfer_.reset();
-  if (ended_) return;
+  if (ended_ || whole_) return;
   if (!result) {
     service_.engine_failed();
     if (kept_back_) return attempt_failed(*kept_back_, kept_back_->code != ErrorCode::kWorkerReset);
@@ -251,13 +259,24 @@ void Job::attempt_failed(Error error, bool may_help) {
 }
 
 void Job::complete() {
+  whole_ = true;
   if (transfer_) {
     tail_ = std::exchange(transfer_, std::nullopt);
     service_.options_.client->post_after(kTailMs,
                                          [client = service_.options_.client, id = *tail_] { client->cancel(id); });
   }
+  write_rest();
+}
+
+void Job::write_rest() {
   const auto done = writer_.finish(tokens_counted_.value_or(0), events_);
   if (!done) return fail(done.error());
+  if (*done) return write_end();
+  flush();
+  when_read(&Job::write_rest);
+}
+
+void Job::write_end() {
   if (!stop_reason_ && writer_.tokens_out() >= order_.request.max_tokens) stop_reason_ = wire::StopReason::kMaxTokens;
   const Identity& identity = service_.options_.identity;
   const std::int64_t ran_ms = service_.options_.clock->now().mono_ms - begun_ms_;

@@ -35,6 +35,9 @@ class Job : public std::enable_shared_from_this<Job> {
  private:
   void ask();
   bool may_send();
+  // Once the reader has taken most of what is queued, unless the job ends before.
+  void when_read(void (Job::*then)());
+  void resume();
   void on_head(const upstream::Head& head);
   bool on_data(std::string_view bytes);
   base::Result<> decode(std::string_view bytes, const std::function<void(std::string_view)>& take);
@@ -49,7 +52,10 @@ class Job : public std::enable_shared_from_this<Job> {
   void refused_by_grpc(int code);
   // An attempt is over: again, if nothing has been told yet and it may help, else the end.
   void attempt_failed(base::Error error, bool may_help);
+  // The answer is whole: what is left of it goes out as fast as it is read, and then the end.
   void complete();
+  void write_rest();
+  void write_end();
   void fail(base::Error error);
   void flush();
   void finish(Service::Outcome outcome);
@@ -76,6 +82,7 @@ class Job : public std::enable_shared_from_this<Job> {
   int attempt_ = 0;
   bool paused_ = false;
   bool last_seen_ = false;
+  bool whole_ = false;  // nothing is read of the engine any more
   bool ended_ = false;
 };
 

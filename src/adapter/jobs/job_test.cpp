@@ -1,4 +1,4 @@
-// Jobs against an engine made of real sockets and a reader that takes everything at once.
+// Jobs against an engine made of real sockets, and a reader that takes as much as the test says.
 #include "adapter/jobs/job.h"
 
 #include <arpa/inet.h>
@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -16,6 +17,8 @@
 
 namespace llorch::adapter::jobs {
 namespace {
+
+constexpr std::size_t kQueuedBytesMax = 256 << 10;  // of job.cpp
 
 // Gives its nth connection the nth answer, in one write, and reads there until the other side closes.
 class ScriptedEngine {
@@ -79,6 +82,7 @@ class Reader final : public net::Exchange {
   bool write(std::string_view bytes) override {
     const std::lock_guard lock(mutex_);
     stream_ += bytes;
+    queued_bytes_ += bytes.size();
     return true;
   }
   bool end() override {
@@ -88,15 +92,41 @@ class Reader final : public net::Exchange {
     return true;
   }
   void abort() override {}
-  std::size_t queued_bytes() const override { return 0; }
+  std::size_t queued_bytes() const override {
+    const std::lock_guard lock(mutex_);
+    return queued_bytes_;
+  }
   std::uint64_t sent_bytes() const override { return 0; }
   bool closed() const override { return false; }
-  void on_drain(std::size_t, std::function<void()>) override {}
+  void on_drain(std::size_t, std::function<void()> fn) override {
+    const std::lock_guard lock(mutex_);
+    on_drain_ = std::move(fn);
+    changed_.notify_all();
+  }
   void on_close(std::function<void(net::CloseReason)>) override {}
 
+  // Takes nothing until the job waits for it or has ended. Returns the bytes that were queued.
+  std::size_t wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return ended_ || on_drain_; });
+    return queued_bytes_;
+  }
   void wait_for_end() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return ended_; });
+  }
+  void take_all() {
+    std::function<void()> fn;
+    {
+      const std::lock_guard lock(mutex_);
+      queued_bytes_ = 0;
+      fn = std::exchange(on_drain_, {});
+    }
+    if (fn) fn();
+  }
+  bool ended() const {
+    const std::lock_guard lock(mutex_);
+    return ended_;
   }
   std::vector<net::sse::Event> events() const {
     const std::lock_guard lock(mutex_);
@@ -110,6 +140,8 @@ class Reader final : public net::Exchange {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::string stream_;
+  std::size_t queued_bytes_ = 0;
+  std::function<void()> on_drain_;
   bool ended_ = false;
 };
 
@@ -160,7 +192,7 @@ TEST(Job, NothingIsReadBehindTheErrorThatEndsAnAttempt) {
   for (const std::string& behind : {std::string(kDone), text_event("a"), more_errors, std::string("data: {{\n\n")}) {
     Worker worker({std::string(kOverloaded) + behind, text_event("b") + std::string(kDone)});
     worker.execute(8);
-    worker.reader->wait_for_end();
+    worker.reader->wait();
     const auto events = worker.reader->events();
     EXPECT_EQ(events.back().event, "end") << behind << events.back().data;
     EXPECT_EQ(texts_of(events), "b") << behind;
@@ -174,12 +206,40 @@ TEST(Job, AnAttemptKnowsNothingOfTheOneBefore) {
   for (const std::string& before : {finish, usage_event(3)}) {
     Worker worker({before + std::string(kOverloaded), text_event("b")});
     worker.execute(8);
-    worker.reader->wait_for_end();
+    worker.reader->wait();
     const auto events = worker.reader->events();
     EXPECT_EQ(events.back().event, "error") << before;
     EXPECT_THAT(events.back().data, testing::HasSubstr("WORKER_RESET")) << before;
     EXPECT_EQ(texts_of(events), "b") << before;
   }
+}
+
+// Tokens that an engine counts and never sent are events as well, which the reader takes before there are more.
+TEST(Job, CountedTokensWaitForTheReader) {
+  Worker worker({text_event("b") + usage_event(1'000'000'000) + std::string(kDone)});
+  worker.execute(20'000);
+  std::size_t queued_bytes_max = 0;
+  for (;;) {
+    queued_bytes_max = std::max(queued_bytes_max, worker.reader->wait());
+    if (worker.reader->ended()) break;
+    worker.reader->take_all();
+  }
+  EXPECT_LE(queued_bytes_max, kQueuedBytesMax);
+  const auto events = worker.reader->events();
+  EXPECT_EQ(std::ranges::count(events, "token", &net::sse::Event::event), 20'000);
+  EXPECT_EQ(events.back().event, "end");
+  EXPECT_THAT(events.back().data, testing::HasSubstr(R"("tokens_out":20000)"));
+}
+
+TEST(Job, ACancelEndsCountedTokensThatNobodyTakes) {
+  Worker worker({text_event("b") + usage_event(1'000'000'000) + std::string(kDone)});
+  worker.execute(20'000);
+  worker.reader->wait();
+  EXPECT_TRUE(worker.service.cancel({.job_id = "j"}));
+  worker.reader->wait_for_end();
+  EXPECT_THAT(worker.reader->events().back().data, testing::HasSubstr("CANCELLED"));
+  worker.reader->take_all();  // what waited for that does nothing any more
+  EXPECT_EQ(worker.service.slots_free(), 1);
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ std::string_view head_of(std::string_view text, std::size_t bytes_max) {
   return text.substr(0, end);
 }
 
-base::Result<> too_much() {
+auto too_much() {
   return base::fail(base::ErrorCode::kInternal, "the engine sent more text than the tokens it was asked for have");
 }
 
@@ -40,6 +40,7 @@ base::Result<> TokenWriter::add(std::string_view text, std::int64_t tokens,
     logprobs = logprobs.subspan(first ? 1 : 0);
     return first;
   };
+  tokens = std::min(tokens, std::max(kEmptyEventsMax, static_cast<std::int64_t>(logprobs.size())));
   while (!text.empty() && tokens_out_ + 1 < tokens_max_) {
     const std::string_view part = head_of(text, kTextBytesMax);
     event(part, next(), out);
@@ -53,7 +54,7 @@ base::Result<> TokenWriter::add(std::string_view text, std::int64_t tokens,
   return {};
 }
 
-base::Result<> TokenWriter::finish(std::int64_t counted, std::string& out) {
+base::Result<bool> TokenWriter::finish(std::int64_t counted, std::string& out) {
   std::string_view held = held_;
   while (!held.empty()) {
     if (tokens_out_ >= tokens_max_) return too_much();
@@ -62,9 +63,10 @@ base::Result<> TokenWriter::finish(std::int64_t counted, std::string& out) {
     held.remove_prefix(part.size());
   }
   held_.clear();
-  const std::int64_t until = std::min(counted, tokens_max_);
+  const std::int64_t wanted = std::min(counted, tokens_max_);
+  const std::int64_t until = std::min(wanted, tokens_out_ + kEmptyEventsMax);
   while (tokens_out_ < until) event({}, std::exchange(held_logprobs_, std::nullopt), out);
-  return {};
+  return tokens_out_ >= wanted;
 }
 
 }  // namespace llorch::adapter::output

@@ -22,15 +22,17 @@ class TokenWriter {
   static constexpr std::size_t kTextBytesMax = 64 << 10;
   // Of text that waits for the last event.
   static constexpr std::size_t kHeldBytesMax = 256 << 10;
+  // Empty events that one call adds, but for those with log-probabilities: an engine says any number of tokens in a few bytes.
+  static constexpr std::int64_t kEmptyEventsMax = 1024;
 
   explicit TokenWriter(std::int64_t tokens_max) : tokens_max_(tokens_max) {}
 
-  // Appends events as they go on the wire. `tokens`: how many the piece is said to hold, at least 1. `logprobs`: of its first tokens, an
-  // event each. Errors: INTERNAL, the engine sends more text than so many tokens have.
+  // Appends events as they go on the wire. `tokens`: how many the piece is said to hold, at least 1; those past the bound of a call are
+  // left to what the engine counts at the end. `logprobs`: of its first tokens, an event each. Errors: INTERNAL, the engine sends more text than so many tokens have.
   base::Result<> add(std::string_view text, std::int64_t tokens, std::span<const wire::TokenLogprobs> logprobs,
                      std::string& out);
-  // What is held, and empty events up to `counted` tokens where the engine counts more.
-  base::Result<> finish(std::int64_t counted, std::string& out);
+  // What is held, and empty events up to `counted` tokens where the engine counts more. False: some are left for another call.
+  base::Result<bool> finish(std::int64_t counted, std::string& out);
 
   std::int64_t tokens_out() const { return tokens_out_; }
   bool began() const { return tokens_out_ > 0 || !held_.empty(); }

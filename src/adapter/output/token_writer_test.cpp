@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <rapidcheck/gtest.h>
 
+#include <utility>
+
 #include "base/utf8.h"
 #include "net/sse/sse.h"
 #include "wire/json.h"
@@ -64,6 +66,24 @@ TEST(TokenWriter, CountsWhatTheEngineCounts) {
   ASSERT_TRUE(writer.add("ab", 1, {}, out));
   ASSERT_TRUE(writer.finish(5, out));
   EXPECT_THAT(texts_of(out), ElementsAre("ab", "", "", "", ""));
+}
+
+// A number of a few bytes is no reason for many events at once.
+TEST(TokenWriter, WritesCountedTokensInParts) {
+  constexpr std::size_t kBytesMax = 128 << 10;
+  TokenWriter writer(50'000);
+  std::string out, all;
+  ASSERT_TRUE(writer.add("a", 1'000'000'000, {}, out));
+  EXPECT_LE(out.size(), kBytesMax);
+  while (writer.tokens_out() < 50'000) {
+    all += std::exchange(out, {});
+    ASSERT_TRUE(writer.finish(1'000'000'000, out));
+    ASSERT_FALSE(out.empty());
+    EXPECT_LE(out.size(), kBytesMax);
+  }
+  all += out;
+  EXPECT_EQ(texts_of(all).size(), 50'000u);
+  EXPECT_EQ(writer.sha256(), base::to_hex(base::sha256("a")));
 }
 
 TEST(TokenWriter, NeverHasMoreEventsThanTokens) {
