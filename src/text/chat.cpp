@@ -93,6 +93,14 @@ base::Result<jinja::RenderedText> render_in_roles(const jinja::ChatTemplate& cha
   return as_sent;
 }
 
+// Not by its tokenizer, whose refusals are of the text.
+bool is_refused_by_template(const base::Error& error) {
+  const std::string reason = "chat_template";
+  return std::ranges::any_of(error.details, [](const auto& detail) {
+    return detail.first == "reason" && detail.second == base::DetailValue("chat_template");
+  });
+}
+
 // The template with the texts in place of each {query} and {document}.
 base::Result<ChatPrompt> filled_in(const Tokenizer& tokenizer, std::string_view form, std::string_view query,
                                    std::string_view document, TextBudget* budget) {
@@ -153,7 +161,8 @@ base::Result<std::optional<ChatPrompt>> Chat::pair_prompt(const Tokenizer& token
   messages.push_back({{"role", "query"}, {"content", query}});
   messages.push_back({{"role", "document"}, {"content", document}});
   auto told = prompt(tokenizer, {.messages = json::serialize(messages), .now = now, .budget = budget});
-  if (!told) return std::optional<ChatPrompt>();  // a template that refuses such roles tells no pairs
+  if (!told && is_refused_by_template(told.error())) return std::optional<ChatPrompt>();  // it tells no pairs
+  if (!told) return base::fail(std::move(told).error());
   const bool shows_both = base::find_text(told->text, query) != std::string::npos &&
                           base::find_text(told->text, document) != std::string::npos;
   return shows_both ? std::optional(*std::move(told)) : std::nullopt;

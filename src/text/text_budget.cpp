@@ -83,7 +83,10 @@ base::Error TextBudget::too_slow() const {
           fmt::format("a pattern of the model's tokenizer takes more than {} steps for the {} bytes of {}, or more "
                       "memory than it may; "
                       "{}use the model's GGUF, whose pre-tokenizer has a name",
-                      steps_of(bytes_), bytes_, whose(), at_load ? "" : "send a shorter text, or "),
+                      steps_of(bytes_), bytes_, whose(),
+                      at_load            ? ""
+                      : texts_count_ > 1 ? "send fewer or shorter texts, or "
+                                         : "send a shorter text, or "),
           {}};
 }
 

@@ -79,7 +79,7 @@ text::TokenizerData searching_data() {
 }
 
 TEST(EmbeddingPrompt, AllTextsOfARequestShareOneBudgetOfSteps) {
-  const text::TokenizerData data = searching_data();
+  text::TokenizerData data = searching_data();
   models::KnownModel searching;
   searching.facts.embedding_dimensions = 8;
   searching.tokenizer = std::make_shared<const text::Tokenizer>(text::Tokenizer::create(data).value());
@@ -98,7 +98,14 @@ TEST(EmbeddingPrompt, AllTextsOfARequestShareOneBudgetOfSteps) {
     EXPECT_EQ(told(1, long_inputs, with), "");
     const std::string refused = told(200, long_inputs, with);
     EXPECT_NE(refused.find("bytes of these texts"), std::string::npos) << refused;
+    EXPECT_NE(refused.find("send fewer or shorter texts"), std::string::npos) << refused;
   }
+  data.named_chat_templates.clear();
+  data.chat_template = "{{ messages[0].content }}{{ messages[1].content }}";
+  searching.chat = std::make_shared<const text::Chat>(data);
+  EXPECT_EQ(told(1, LongInputs::kRefuse, query), "");
+  const std::string refused = told(200, LongInputs::kRefuse, query);
+  EXPECT_NE(refused.find("bytes of these texts"), std::string::npos) << refused;
 }
 
 TEST(PromptIds, AreTheModelsOwnAndNoImages) {

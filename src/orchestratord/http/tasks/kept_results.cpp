@@ -160,8 +160,8 @@ void KeptResults::end_unreadable(const std::string& id) {
   keep(open,
        net::http::error_response(
            {ErrorCode::kUnsupportedFormatVersion,
-            "another version of orchestratord kept the request of this result, and this one cannot read it; submit "
-            "the job again",
+            "another version of orchestratord kept the request of this result, and this one cannot read it; delete "
+            "the result, or submit the job under another task_id",
             {}},
            base::CorrelationId(base::uuid_v4(*context_.entropy))));
 }

@@ -13,7 +13,7 @@ const RESOURCES = {
   settings: { read: () => getJson("/v2/meta/settings"), everyMs: () => 60_000 },
   models: {
     read: () => getJson("/v2/catalog/models?facts=true", { limitMs: SLOW_READ_MS }),
-    everyMs: (list) => (list?.models.some((model) => model.pull) ? 1000 : 10_000),
+    everyMs: (list) => (list?.models.some((model) => model.pull) ? 2500 : 10_000),
   },
   pools: { read: () => getJson("/v2/pools"), everyMs: () => 1500 },
   // A long list is asked for less often, so that it costs the server no more than a short one.
@@ -52,7 +52,7 @@ async function ask(name) {
   state.at = Date.now();
   tell(name);
   if (state.watchers.size > 0) {
-    const refused = state.error?.status === 401 || state.error?.status === 403;
+    const refused = [401, 403, 429].includes(state.error?.status);
     state.timer = setTimeout(ask, refused ? 30_000 : RESOURCES[name].everyMs(state.value), name);
   }
 }

@@ -30,8 +30,9 @@ using tasks::text_of;
 using tasks::to_json;
 
 constexpr std::size_t kReadBytesMax = 1ULL << 30;
-constexpr std::int64_t kReferredRequestsMax =
-    8;  // as long as so many of the longest requests are the responses that one refers to
+// The responses that a request refers to are together no longer than so many of the longest requests. A conversation's are each as long as
+// all of it until then, images included.
+constexpr std::int64_t kReferredRequestsMax = 32;
 
 std::string id_of(const DeferredCall& call) { return "resp_" + call.identity.job_id.value; }
 
