@@ -109,7 +109,7 @@ TEST_F(Kept, ResponsesThatARequestRefersToAreBoundedTogetherBeforeAnyIsRead) {
   openai::Conversations conversations(context_);
   openai::KeptResponses responses(context_, submitter_, conversations);
   const auto uuid = [](int n) { return fmt::format("0b5dbe0e-9c7d-4f3a-8f2b-6c1d2e3f4a{:02}", n); };
-  const std::string item = R"([{"role":"user","content":")" + std::string(3000, 'x') + R"("}])";
+  const std::string item = R"([{"role":"user","content":")" + std::string(12'000, 'x') + R"("}])";
   for (int n = 0; n < 3; ++n) {
     keep("resp_" + uuid(n), openai::KeptResponses::kKind, "{}", openai::kept_text(item, ""));
   }
@@ -131,7 +131,7 @@ TEST_F(Kept, ResponsesThatARequestRefersToAreBoundedTogetherBeforeAnyIsRead) {
   EXPECT_TRUE(!two || two->code != base::ErrorCode::kInvalidParams) << two->message;
   ASSERT_TRUE(three);
   EXPECT_EQ(three->code, base::ErrorCode::kInvalidParams) << three->message;
-  EXPECT_NE(three->message.find("up to 8192 are read for a request"), std::string::npos) << three->message;
+  EXPECT_NE(three->message.find("up to 32768 are read for a request"), std::string::npos) << three->message;
 }
 
 }  // namespace
