@@ -85,10 +85,9 @@ std::size_t terminal_columns(int fd) {
 }
 
 std::string progress_line(std::string_view what, std::string_view bar, std::string_view facts, std::size_t columns) {
-  constexpr std::size_t kBarColumnsMin = 90;
-  const std::string_view shown = columns == 0 || columns >= kBarColumnsMin ? bar : "";
-  const std::string line = fmt::format("{}{}{}", what, shown, facts);
-  return columns == 0 ? line : cut(line, columns - 1);
+  const std::string line = fmt::format("{}{}{}", what, bar, facts);
+  if (columns == 0 || cut(line, columns - 1) == line) return line;
+  return cut(fmt::format("{}{}", what, facts), columns - 1);
 }
 
 std::string shell_word(std::string_view text) {

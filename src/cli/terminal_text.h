@@ -32,7 +32,7 @@ std::string without_controls(std::string_view text);
 std::string cut(std::string_view line, std::size_t columns);
 // Of the terminal that `fd` is; 0: it is none, or does not say.
 std::size_t terminal_columns(int fd);
-// A line that is drawn over itself: one as wide as the terminal would scroll it. `bar` is left out below 90 columns. 0 columns: all of it.
+// A line that is drawn over itself: one as wide as the terminal would scroll it. `bar` is left out if not all fits. 0 columns: all of it.
 std::string progress_line(std::string_view what, std::string_view bar, std::string_view facts, std::size_t columns);
 
 // A word of a command that is shown to be typed: in quotes where a shell would take it apart.

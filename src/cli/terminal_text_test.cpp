@@ -29,9 +29,12 @@ TEST(TerminalText, TextStaysAsItIs) {
 
 TEST(ProgressLine, IsNarrowerThanItsTerminal) {
   const std::string name(60, 'n');
-  EXPECT_EQ(progress_line("writing ", "[##..] ", "half", 90), "writing [##..] half");
-  EXPECT_EQ(progress_line("writing ", "[##..] ", "half", 89), "writing half");
-  EXPECT_EQ(progress_line(name, "[##..] ", name, 100), cut(name + "[##..] " + name, 99));
+  EXPECT_EQ(progress_line("writing ", "[##..] ", "half", 20), "writing [##..] half");
+  EXPECT_EQ(progress_line("writing ", "[##..] ", "half", 19), "writing half");
+  EXPECT_EQ(progress_line("writing \u4f60: ", "[##..] ", "half", 23), "writing \u4f60: [##..] half");
+  EXPECT_EQ(progress_line(name, "[##..] ", name, 128), name + "[##..] " + name);
+  EXPECT_EQ(progress_line(name, "[##..] ", name, 127), name + name) << "the facts are not cut for the bar";
+  EXPECT_EQ(progress_line(name, "[##..] ", name, 100), cut(name + name, 99));
   EXPECT_EQ(progress_line(name, "[##..] ", name, 0), name + "[##..] " + name);
   EXPECT_EQ(cut("\u00e4\u4f60x", 2), "\u00e4\u4f60");
 }

@@ -36,8 +36,8 @@ TEST(PullDisplay, ABarOnATerminal) {
 TEST(PullDisplay, ALineIsNarrowerThanItsTerminal) {
   const std::string facts = "50 %, 50.0 MiB of 100.0 MiB, 10.0 MiB/s, 2 s left";
   const auto bar = [](std::size_t columns) { return shown(PullDisplay::Form::kBar, {fetching(50 << 20)}, columns); };
-  EXPECT_EQ(bar(90), "\r\x1b[Ktale: [############............] " + facts + "\r\x1b[K");
-  EXPECT_EQ(bar(89), "\r\x1b[Ktale: " + facts + "\r\x1b[K");
+  EXPECT_EQ(bar(83), "\r\x1b[Ktale: [############............] " + facts + "\r\x1b[K");
+  EXPECT_EQ(bar(82), "\r\x1b[Ktale: " + facts + "\r\x1b[K");
   EXPECT_EQ(bar(21), "\r\x1b[Ktale: 50 %, 50.0 MiB\r\x1b[K");
   EXPECT_EQ(shown(PullDisplay::Form::kBar, {{.state = wire::PullState::kFinishing}}, 12),
             "\r\x1b[Ktale: verif\r\x1b[K");
