@@ -204,11 +204,15 @@ def test_what_has_no_place_is_told_as_it_was_typed(tmp_path):
 def test_a_pull_of_neither_a_name_nor_a_reference_is_no_job(tmp_path):
     file = tmp_path / "tale.gguf"
     file.touch()
+    (tmp_path / "models/tale").mkdir(parents=True)
     with SaidServer() as server:
         for model, told in (("foo/bar", "did you mean hf:foo/bar?"), ("/nowhere/x.gguf", "did you mean file:/nowhere/x.gguf?"),
                             ("./tale.gguf", f"did you mean file:{file}?"), ("", "no name")):
             done = llorch("--url", server.url, "pull", model, state_dir=tmp_path, cwd=tmp_path)
             assert done.returncode == 2 and told in done.stderr.decode(), (model, done.stderr)
+        for model in ("models/", "models/tale", "/", str(tmp_path)):
+            done = llorch("--url", server.url, "pull", model, state_dir=tmp_path, cwd=tmp_path)
+            assert done.returncode == 2 and b"nor a reference. A repository" in done.stderr, (model, done.stderr)
         assert server.asked == []
 
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <filesystem>
 #include <iostream>
 #include <thread>
 
@@ -53,6 +54,24 @@ bool is_reference(std::string_view text) {
   static constexpr std::array<std::string_view, 6> kSchemes{"hf:", "https:", "http:", "s3:", "oci:", "pypi:"};
   return std::any_of(kSchemes.begin(), kSchemes.end(),
                      [&](std::string_view scheme) { return text.starts_with(scheme); });
+}
+
+// What `path` may have meant; empty: nobody knows.
+std::string meant_reference(const std::string& path) {
+  std::string file = stream::model_reference(path);
+  if (file != path) return file;
+  std::error_code ec;
+  if (std::filesystem::exists(path, ec)) return "";  // and is no model
+  if (path.starts_with('/')) return "file:" + path;
+  std::string_view repository = path;
+  for (const std::string_view hub : {"hf.co/", "huggingface.co/"}) {
+    if (repository.starts_with(hub)) repository.remove_prefix(hub.size());
+  }
+  const bool has_two_names =
+      std::ranges::count(repository, '/') == 1 && !repository.starts_with('/') && !repository.ends_with('/');
+  const bool is_repository = has_two_names && !repository.starts_with('.') && !repository.starts_with('~') &&
+                             !engine::io::has_gguf_name(repository);
+  return is_repository ? fmt::format("hf:{}", repository) : "";
 }
 
 // A person's answer; no is what silence and everything but yes mean.
@@ -143,20 +162,8 @@ base::Result<wire::CatalogModel> wait_for_pull(Api& api, wire::CatalogModel mode
 
 base::Result<> check_pulled(const std::string& model) {
   if (model.empty()) return base::fail(ErrorCode::kInvalidParams, "the model has no name; llorch search lists some");
-  const std::size_t slash = model.find('/');
-  const bool has_scheme = model.substr(0, slash).find(':') != std::string::npos;
-  if (slash == std::string::npos || has_scheme) return {};
-  std::string meant = stream::model_reference(model);  // of a file that lies here, file:/path
-  if (meant == model && model.starts_with('/')) meant = "file:" + model;
-  if (meant == model) {
-    std::string_view repository = model;
-    for (const std::string_view hub : {"hf.co/", "huggingface.co/"}) {
-      if (repository.starts_with(hub)) repository.remove_prefix(hub.size());
-    }
-    const bool is_repository = std::ranges::count(repository, '/') == 1 && !repository.starts_with('.') &&
-                               !repository.starts_with('~') && !engine::io::has_gguf_name(repository);
-    meant = is_repository ? fmt::format("hf:{}", repository) : "";
-  }
+  if (!stream::is_path(model)) return {};
+  const std::string meant = meant_reference(model);
   return base::fail(
       ErrorCode::kInvalidParams,
       fmt::format(

@@ -77,7 +77,10 @@ TEST(CheckPulled, WhatIsNeitherANameNorAReferenceIsToldWhatToBe) {
   EXPECT_NE(told("foo/bar:Q4_K_M").find("did you mean hf:foo/bar:Q4_K_M?"), std::string::npos);
   EXPECT_NE(told("hf.co/foo/bar").find("did you mean hf:foo/bar?"), std::string::npos);
   EXPECT_NE(told("/nowhere/x.gguf").find("did you mean file:/nowhere/x.gguf?"), std::string::npos);
-  for (const char* unclear : {"./none.gguf", "models/none.gguf", "~/none", "a/b/c"}) {
+  const std::string directory = testing::TempDir();  // it exists, and is no model
+  for (const std::string& unclear : {std::string("./none.gguf"), std::string("models/none.gguf"), std::string("~/none"),
+                                     std::string("a/b/c"), std::string("models/"), std::string("hf.co/models/"),
+                                     std::string("hf.co//models"), std::string("/"), directory}) {
     EXPECT_EQ(told(unclear).find("did you mean"), std::string::npos) << told(unclear);
     EXPECT_NE(told(unclear).find("hf:ORG/REPO"), std::string::npos) << told(unclear);
   }

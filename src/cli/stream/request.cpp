@@ -74,10 +74,13 @@ std::optional<wire::Placement> placement_of(const RunOptions& options) {
 
 }  // namespace
 
+bool is_path(std::string_view model) {
+  const std::string_view before_slash = model.substr(0, model.find('/'));
+  return before_slash.size() != model.size() && before_slash.find(':') == std::string_view::npos;
+}
+
 base::Result<> check_path(const std::string& model) {
-  const std::string_view before_slash = std::string_view(model).substr(0, model.find('/'));
-  const bool is_path = before_slash.size() != model.size() && before_slash.find(':') == std::string_view::npos;
-  if (!is_path || model_reference(model) != model) return {};
+  if (!is_path(model) || model_reference(model) != model) return {};
   std::error_code ec;
   if (std::filesystem::exists(model, ec)) {
     return base::fail(

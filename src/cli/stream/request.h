@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -38,7 +39,9 @@ struct RunOptions {
 
 namespace stream {
 
-// Errors: MODEL_NOT_FOUND, where `model` is a path and no model lies there. A name and a reference have no slash, or a scheme before it.
+// Whether it has a slash and no scheme before it, as neither a name nor a reference has.
+bool is_path(std::string_view model);
+// Errors: MODEL_NOT_FOUND, where `model` is a path and no model lies there.
 base::Result<> check_path(const std::string& model);
 // A path of a model that exists is meant as one; everything else is an alias or a full reference.
 std::string model_reference(const std::string& model);
