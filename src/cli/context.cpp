@@ -34,11 +34,13 @@ base::Result<> check_scheme(const std::string& url) {
                       });
   if (!is_tls) return {};
   const auto parsed = net::http::parse_url("http" + url.substr(colon));
-  return base::fail(ErrorCode::kInvalidParams,
-                    fmt::format("llorch speaks no TLS, and http to another machine shows the token on the way; let ssh "
-                                "forward a port, ssh -L 8080:127.0.0.1:8080 {}, and ask there: --url "
-                                "http://127.0.0.1:8080",
-                                parsed ? parsed->host : "HOST"));
+  return base::fail(
+      ErrorCode::kInvalidParams,
+      fmt::format(
+          "llorch speaks no TLS, and http to another machine shows the token on the way; let ssh forward a port, "
+          "ssh -L 18080:127.0.0.1:8080 {0}, and ask there: --url http://127.0.0.1:18080, with the token of {0} "
+          "in the file that LLORCH_API_TOKEN_FILE names, else this machine's goes there",
+          parsed ? parsed->host : "HOST"));
 }
 }  // namespace
 

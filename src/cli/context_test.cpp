@@ -99,8 +99,12 @@ TEST(Api, AnHttpsUrlIsRefusedAndATunnelNamed) {
     EXPECT_EQ(api.error().code, ErrorCode::kInvalidParams);
     const std::string& told = api.error().message;
     EXPECT_NE(told.find("speaks no TLS"), std::string::npos) << told;
-    EXPECT_NE(told.find(std::string("ssh -L 8080:127.0.0.1:8080 ") + host + ","), std::string::npos) << told;
-    EXPECT_NE(told.find("--url http://127.0.0.1:8080"), std::string::npos) << told;
+    EXPECT_NE(told.find(std::string("ssh -L 18080:127.0.0.1:8080 ") + host + ","), std::string::npos)
+        << "port 8080 is this machine's orchestratord's: " << told;
+    EXPECT_NE(told.find("--url http://127.0.0.1:18080"), std::string::npos) << told;
+    EXPECT_NE(told.find(std::string("the token of ") + host + " in the file that LLORCH_API_TOKEN_FILE names"),
+              std::string::npos)
+        << "this machine's would go through the tunnel: " << told;
     EXPECT_EQ(told.find(std::string("http://") + host), std::string::npos)
         << "the token would go in the clear: " << told;
   }

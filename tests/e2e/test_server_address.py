@@ -65,7 +65,7 @@ def test_a_record_of_a_process_that_has_ended_is_nobodys_address(tmp_path):
 def test_an_https_url_names_a_tunnel(tmp_path):
     for say in (["--url", "https://llm.example"], []):
         done = llorch(*say, "ls", state_dir=tmp_path, env={**ENV, "LLORCH_URL": "https://llm.example"})
-        assert done.returncode == 2 and b"ssh -L 8080:127.0.0.1:8080 llm.example" in done.stderr, done.stderr
+        assert done.returncode == 2 and b"ssh -L 18080:127.0.0.1:8080 llm.example" in done.stderr, done.stderr
 
 
 def test_without_a_record_the_configured_address_is_asked(tmp_path):
