@@ -118,7 +118,8 @@ int validate_config(const GlobalOptions& global, const std::string& file);
 // Goes on at a terminal until the process is ended; else shows one interval.
 int watch_stack(const GlobalOptions& global, std::int64_t interval_ms);
 
-// kFailed: something is wrong with this machine or its configuration; kUnreachable: only the stack does not answer.
+// kFailed: something is wrong with this machine or its configuration; kUsage: the URL is none that llorch asks; kUnreachable: only the
+// stack does not answer.
 int doctor(const GlobalOptions& global);
 // What `llorch --json doctor` prints.
 std::string doctor_json(const GlobalOptions& global);

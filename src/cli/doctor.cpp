@@ -209,9 +209,12 @@ std::vector<Check> all_checks(const GlobalOptions& global) {
       if (auto ports = check_ports(*config)) out.push_back(*std::move(ports));
     }
   } else if (config) {
+    const bool is_usage = api.error().code == base::ErrorCode::kInvalidParams;
     out.push_back(
-        {"stack", false, api.error().message, "start it with: llorch up; why it went: llorch logs", kUnreachable});
-    if (auto ports = check_ports(*config)) out.push_back(*std::move(ports));
+        {"stack", false, api.error().message,
+         is_usage ? "say where orchestratord answers with --url" : "start it with: llorch up; why it went: llorch logs",
+         is_usage ? kUsage : kUnreachable});
+    if (auto ports = is_usage ? std::nullopt : check_ports(*config)) out.push_back(*std::move(ports));
   }
   out.push_back(check_driver(cpu_will_do));
   return out;

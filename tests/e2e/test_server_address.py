@@ -66,6 +66,12 @@ def test_an_https_url_names_a_tunnel(tmp_path):
     for say in (["--url", "https://llm.example"], []):
         done = llorch(*say, "ls", state_dir=tmp_path, env={**ENV, "LLORCH_URL": "https://llm.example"})
         assert done.returncode == 2 and b"ssh -L 18080:127.0.0.1:8080 llm.example" in done.stderr, done.stderr
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            done = llorch("--json", *say, "--set", f"pool-managerd.bind=127.0.0.1:{other.getsockname()[1]}", "doctor", state_dir=tmp_path,
+                          env={**ENV, "LLORCH_URL": "https://llm.example"})
+        checks = {c["check"]: c for c in json.loads(done.stdout)["checks"]}
+        assert done.returncode == 2 and "ports" not in checks, done
+        assert "ssh -L" in checks["stack"]["finding"] and checks["stack"]["next"] == "say where orchestratord answers with --url", checks["stack"]
 
 
 def test_without_a_record_the_configured_address_is_asked(tmp_path):
