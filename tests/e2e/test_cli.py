@@ -16,7 +16,7 @@ from said_server import SaidServer
 from stack import BIN, HANG_S, MODEL, REPO, Gate, clean_env, llorch, process_runs, request, wait_for
 
 UP = ["--set", "orchestratord.bind=127.0.0.1:0", "--set", "pool-managerd.bind=127.0.0.1:0"]
-# Where nothing answers, whatever else runs on this machine.
+# Where nothing answers. With UP no port is looked at either, whatever else runs on this machine.
 NOWHERE = ["--url", "http://127.0.0.1:1"]
 
 
@@ -524,12 +524,12 @@ def test_up_refuses_names_that_no_job_could_use(tmp_path):
 
 
 def test_doctor_and_version(tmp_path):
-    done = llorch("--json", *NOWHERE, "doctor", state_dir=tmp_path)
+    done = llorch("--json", *NOWHERE, *UP, "doctor", state_dir=tmp_path)
     checks = {c["check"]: c for c in json.loads(done.stdout)["checks"]}
     assert checks["cpu"]["ok"] and checks["programs"]["ok"] and not checks["stack"]["ok"]
     assert done.returncode == (3 if checks["nvidia driver"]["ok"] else 1)
     assert all(check["next"] for check in checks.values() if not check["ok"]), "what to do is said of all that is wrong"
-    cpu = llorch(*NOWHERE, "--set", "devices.allow_cpu=true", "doctor", state_dir=tmp_path)
+    cpu = llorch(*NOWHERE, *UP, "--set", "devices.allow_cpu=true", "doctor", state_dir=tmp_path)
     assert cpu.returncode == 3 and b"llorch up" in cpu.stdout, "only the stack is missing"
     assert llorch("version", state_dir=tmp_path).stdout.startswith(b"llorch 0.")
 
@@ -546,7 +546,7 @@ def test_doctor_finds_what_is_wrong_and_says_what_to_do(tmp_path):
     file.write_text("orchestratord:\n  quue: {}\n")
 
     def wrong(*args):
-        done = llorch("--json", *NOWHERE, *args, "doctor", state_dir=tmp_path / "state")
+        done = llorch("--json", *NOWHERE, *UP, *args, "doctor", state_dir=tmp_path / "state")
         assert done.returncode == 1
         return {c["check"]: c for c in json.loads(done.stdout)["checks"] if not c["ok"]}
 
@@ -557,7 +557,7 @@ def test_doctor_finds_what_is_wrong_and_says_what_to_do(tmp_path):
     with socket.create_server(("127.0.0.2", 0)) as taken:  # looked for at the address that is configured, and at all of a wildcard
         port = taken.getsockname()[1]
         for host, is_found in (("127.0.0.2", True), ("127.0.0.3", False), ("0.0.0.0", True)):
-            done = llorch("--json", *NOWHERE, "--set", "devices.allow_cpu=true", "--set", f"pool-managerd.bind={host}:{port}", "doctor",
+            done = llorch("--json", *NOWHERE, *UP, "--set", "devices.allow_cpu=true", "--set", f"pool-managerd.bind={host}:{port}", "doctor",
                           state_dir=tmp_path / "state")
             found = {c["check"]: c for c in json.loads(done.stdout)["checks"]}
             assert ("ports" in found) == is_found, (host, done.stdout)
