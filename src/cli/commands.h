@@ -55,9 +55,10 @@ int remove_engine(const GlobalOptions& global, const std::string& name);
 
 int ps(const GlobalOptions& global);
 int queue(const GlobalOptions& global);
-// The id of the one job that begins so, among the newest 10,000; `job_id` itself if there is none. Errors: INVALID_PARAMS for
-// several, or what is no id; JOB_NOT_FOUND, which says so, where older ones were not looked at; those of the call.
-base::Result<std::string> whole_job_id(Api& api, const std::string& job_id);
+// The id of the one job that begins so, among the newest 3,000; `job_id` itself if there is none, or if it is no part of an id. Standard
+// error says (`json`: as an object) where older ones were not looked at. Errors: INVALID_PARAMS for several, or what is no id;
+// JOB_NOT_FOUND, which says so, for none where older ones were not looked at; those of the calls.
+base::Result<std::string> whole_job_id(Api& api, const std::string& job_id, bool json);
 int ls(const GlobalOptions& global);
 // A model of this name, else a job.
 int show(const GlobalOptions& global, const std::string& name);

@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
+#include <cctype>
 #include <functional>
+#include <optional>
 
+#include "base/error_detail.h"
 #include "base/id.h"
 #include "cli/commands.h"
 #include "cli/terminal_text.h"
@@ -25,27 +28,37 @@ std::string waiting_for(const JobView& job) {
   return "";
 }
 
-constexpr std::size_t kJobsMax = 10'000;  // a server may keep a million
-constexpr std::size_t kRecentJobs = 50;   // that `ps` shows whether they live or have ended
+constexpr std::size_t kJobsMax = 3'000;  // a server may keep a million, and each page counts in a tenant's throttle
+constexpr std::size_t kRecentJobs = 50;  // that `ps` shows whether they live or have ended
 
-// Shows the jobs to `look`, the newest first and at most 10,000 of them, until it returns true: it has seen enough. What was not looked
-// at, and why; empty: nothing.
-base::Result<std::string> look_through(Api& api, const std::function<bool(JobView& job)>& look) {
+struct Look {
+  std::string left_out;                  // what was not looked at, and why; empty: nothing
+  std::optional<base::Error> broke_off;  // the why, where it is no bound of ours
+};
+
+// A tenant's throttle has room for no more, or the record of the job that the page was to begin behind is gone.
+bool is_of_a_later_page(const base::Error& error) {
+  return error.code == base::ErrorCode::kQuotaExceeded ||
+         (error.code == base::ErrorCode::kInvalidParams && base::has_detail(error, "field", "before"));
+}
+
+// Shows the jobs to `look`, the newest first and at most 3,000 of them, until it returns true: it has seen enough.
+base::Result<Look> look_through(Api& api, const std::function<bool(JobView& job)>& look) {
   std::size_t seen = 0;
   for (std::string path = "/v2/tasks?limit=1000";;) {
     const auto body = api.call("GET", path);
-    // A tenant's throttle may have room for no more.
-    if (!body && seen > 0) {
-      return fmt::format("jobs before the newest {} were not looked at: {}", seen, body.error().message);
+    if (!body && seen > 0 && is_of_a_later_page(body.error())) {
+      return Look{fmt::format("jobs before the newest {} were not looked at: {}", seen, body.error().message),
+                  body.error()};
     }
     if (!body) return base::fail(body.error());
     auto list = TRY(wire::decode<wire::JobList>(*body));
     for (JobView& job : list.tasks) {
       ++seen;
-      if (look(job)) return std::string();
+      if (look(job)) return Look{};
     }
-    if (!list.next_before || list.tasks.empty()) return std::string();
-    if (seen >= kJobsMax) return fmt::format("jobs before the newest {} were not looked at", seen);
+    if (!list.next_before || list.tasks.empty()) return Look{};
+    if (seen >= kJobsMax) return Look{fmt::format("jobs before the newest {} were not looked at", seen), {}};
     path = "/v2/tasks?limit=1000&before=" + net::http::percent_encode(*list.next_before);
   }
 }
@@ -64,50 +77,51 @@ void say_left_out(const std::string& what, bool json) {
 base::Result<std::string> fetch_job(const GlobalOptions& global, const std::string& method, const std::string& job_id,
                                     const std::string& rest = "") {
   auto api = TRY(Api::connect(global));
-  const std::string id = TRY(whole_job_id(*api, job_id));
+  const std::string id = TRY(whole_job_id(*api, job_id, global.json));
   return api->call(method, "/v2/tasks/" + id + rest);
 }
 
 }  // namespace
 
-base::Result<std::string> whole_job_id(Api& api, const std::string& job_id) {
+base::Result<std::string> whole_job_id(Api& api, const std::string& job_id, bool json) {
   if (!base::is_valid_identifier(job_id)) {
     return base::fail(base::ErrorCode::kInvalidParams, "a job id is 1 to 256 characters of A-Z, a-z, 0-9, _ and -");
   }
-  if (base::is_uuid(job_id)) return job_id;
-  bool is_whole = false;
+  constexpr std::size_t kUuidSize = 36;  // every job's id is a UUID
+  const bool is_part = job_id.size() < kUuidSize &&
+                       std::ranges::all_of(job_id, [](unsigned char c) { return std::isxdigit(c) != 0 || c == '-'; });
+  if (!is_part) return job_id;
   std::vector<std::string> found;
-  const std::string left_out = TRY(look_through(api, [&](const JobView& job) {
+  Look seen = TRY(look_through(api, [&](const JobView& job) {
     if (job.job_id.starts_with(job_id)) found.push_back(job.job_id);
-    is_whole = job.job_id == job_id;
-    return is_whole;
+    return found.size() > 1;
   }));
-  if (is_whole) return job_id;
   if (found.size() > 1) {
     return base::fail(base::ErrorCode::kInvalidParams,
-                      fmt::format("{} jobs have an id that begins with {}, {} and {} among them: type more of it",
-                                  found.size(), job_id, found[0], found[1]));
+                      fmt::format("several jobs have an id that begins with {}, {} and {} among them: type more of it",
+                                  job_id, found[0], found[1]));
   }
-  if (!found.empty()) return found.front();
-  if (left_out.empty()) return job_id;
-  // An older one may have exactly this id.
-  auto job = api.call("GET", "/v2/tasks/" + job_id);
-  if (!job && job.error().code == base::ErrorCode::kJobNotFound) {
-    return base::fail(std::move(job).error().with("looked_at", left_out));
+  if (seen.broke_off) return base::fail(*std::move(seen.broke_off));
+  if (found.empty() && seen.left_out.empty()) return job_id;
+  if (found.empty()) {
+    return base::fail(
+        base::Error{base::ErrorCode::kJobNotFound, fmt::format("no job's id begins with {}", job_id), {}}.with(
+            "looked_at", seen.left_out));
   }
-  return job_id;
+  say_left_out(seen.left_out, json);
+  return found.front();
 }
 
 int queue(const GlobalOptions& global) {
   const auto api = Api::connect(global);
   if (!api) return report(api.error(), global.json);
   wire::JobList list;
-  const auto left_out = look_through(**api, [&](JobView& job) {
+  const auto looked = look_through(**api, [&](JobView& job) {
     if (job.queue_position) list.tasks.push_back(std::move(job));
     return false;
   });
-  if (!left_out) return report(left_out.error(), global.json);
-  say_left_out(*left_out, global.json);
+  if (!looked) return report(looked.error(), global.json);
+  say_left_out(looked->left_out, global.json);
   std::ranges::stable_sort(list.tasks, {}, [](const JobView& job) { return *job.queue_position; });
   if (global.json) return fmt::print("{}\n", wire::encode(list)), kOk;
   std::vector<std::vector<std::string>> rows;
@@ -125,14 +139,14 @@ int ps(const GlobalOptions& global) {
   if (!api) return report(api.error(), global.json);
   wire::JobList list;
   std::size_t seen = 0;
-  const auto left_out = look_through(**api, [&](JobView& job) {
+  const auto looked = look_through(**api, [&](JobView& job) {
     // Of those that have ended the newest; what waits or runs may be older than them.
     if (++seen == kRecentJobs + 1) list.next_before = list.tasks.back().job_id;
     if (seen <= kRecentJobs || !wire::is_terminal(job.status)) list.tasks.push_back(std::move(job));
     return false;
   });
-  if (!left_out) return report(left_out.error(), global.json);
-  say_left_out(*left_out, global.json);
+  if (!looked) return report(looked.error(), global.json);
+  say_left_out(looked->left_out, global.json);
   if (global.json) return fmt::print("{}\n", wire::encode(list)), kOk;
   std::vector<std::vector<std::string>> rows;
   for (const JobView& job : list.tasks) {

@@ -78,7 +78,7 @@ int attach_to_job(const GlobalOptions& global, const std::string& job_id) {
   return print_job(global, false,
                    [&](Api& api, stream::InterruptWatch& interrupt, stream::JobStream::Print print,
                        stream::WaitDisplay& display) -> base::Result<stream::FinishedJob> {
-                     const std::string id = TRY(whole_job_id(api, job_id));
+                     const std::string id = TRY(whole_job_id(api, job_id, global.json));
                      return stream::attach_job(api, id, interrupt, std::move(print), &display);
                    });
 }

@@ -174,13 +174,12 @@ struct Checked {
   std::optional<stream::FinishedJob> job;  // absent: it was clear without running
 };
 
-base::Result<Checked> check(Api& api, const VerifyOptions& options, Inputs inputs, stream::InterruptWatch& interrupt,
-                            stream::WaitDisplay& display) {
+base::Result<Checked> check(Api& api, const VerifyOptions& options, Inputs inputs, bool json,
+                            stream::InterruptWatch& interrupt, stream::WaitDisplay& display) {
   Checked out;
-  out.claim =
-      inputs.claim
-          ? std::move(*inputs.claim)
-          : TRY(verify::parse_claim(TRY(api.call("GET", "/v2/tasks/" + TRY(whole_job_id(api, options.receipt))))));
+  out.claim = inputs.claim ? std::move(*inputs.claim)
+                           : TRY(verify::parse_claim(
+                                 TRY(api.call("GET", "/v2/tasks/" + TRY(whole_job_id(api, options.receipt, json))))));
   if (out.claim.receipt.partial.value_or(false)) {
     return base::fail(
         ErrorCode::kInvalidParams,
@@ -216,7 +215,7 @@ int verify_receipt(const GlobalOptions& global, const VerifyOptions& options) {
     std::fwrite(text.data(), 1, text.size(), stderr);
     std::fflush(stderr);
   });
-  const auto checked = check(**api, options, std::move(*inputs), interrupt, display);
+  const auto checked = check(**api, options, std::move(*inputs), global.json, interrupt, display);
   if (!checked) return report(checked.error(), global.json);
   (global.json ? print_finding_json : print_finding)(checked->finding, checked->claim, checked->job);
   return verify::exit_code_of(checked->finding.verdict);

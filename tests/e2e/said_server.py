@@ -9,7 +9,7 @@ END = {"tokens_in": 1, "tokens_out": 1, "decode_time_ms": 1, "first_token_ms": 1
 
 class SaidServer:
     """`tokens`: the texts of every job's tokens. `answers`: bodies of other paths, or what makes one of the query; a text is the code of an
-    error. `refused`: the numbers of the jobs that are not taken.
+    error, a tuple that and its details. `refused`: the numbers of the jobs that are not taken.
     `asked`: what came, as (path, bearer, body)."""
 
     def __init__(self, tokens=(), answers=None, host="127.0.0.1", port=0):
@@ -29,24 +29,24 @@ class SaidServer:
                 elif path in said.answers:
                     answer = said.answers[path]
                     answer = answer(query) if callable(answer) else answer
-                    if isinstance(answer, str):
-                        return self.error(answer, 404)
+                    if isinstance(answer, (str, tuple)):
+                        return self.error(*([answer] if isinstance(answer, str) else answer))
                     self.answer(200, json.dumps(answer).encode())
                 else:
-                    self.error("NOT_FOUND", 404)
+                    self.error("NOT_FOUND")
 
             def do_POST(self):
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 said.note(self, body)
                 said.jobs += 1
                 if said.jobs - 1 in said.refused:
-                    return self.error("POOL_UNAVAILABLE", 503)
+                    return self.error("POOL_UNAVAILABLE", status=503)
                 self.answer(202, json.dumps({
                     "job_id": "j", "task_id": "j", "status": "queued", "queue_position": 0, "predicted_start_ms": 0, "backoff_ms": 0,
                     "events_url": "/v2/tasks/j/events", "budget": {}}).encode())
 
-            def error(self, code, status):
-                error = {"code": code, "message": "no \x1b]52;c;aGk=\x07 of this", "retriable": False, "correlation_id": ""}
+            def error(self, code, details=None, status=404):
+                error = {"code": code, "message": "no \x1b]52;c;aGk=\x07 of this", "details": details or {}, "retriable": False, "correlation_id": ""}
                 self.answer(status, json.dumps({"error": error}).encode())
 
             def answer(self, status, body, kind="application/json"):

@@ -221,23 +221,35 @@ def job_view(job_id, status, **fields):
             "attempts": 0, "tokens_in": 0, "tokens_out": 0, "on_disconnect": "cancel", "events_url": "", **fields}
 
 
-def listing(count, pages=None):
-    """GET /v2/tasks of so many jobs. All have ended, but that the oldest waits, and the one behind it runs; `pages` of it can be had."""
-    ids = [f"job-{number:05}" for number in reversed(range(2, count))] + ["runs-for-long", "waits-for-long"]
-    jobs = [job_view(job_id, "completed") for job_id in ids[:-2]] + [job_view(ids[-2], "running"), job_view(ids[-1], "queued", queue_position=0)]
-    asked = []
+def job_id_of(number):
+    return f"{number:08x}-0000-4000-8000-000000000000"
+
+
+RUNS, WAITS = job_id_of(0xBAD), job_id_of(0xADDED)
+
+
+def listing(count, behind=None):
+    """GET /v2/tasks of so many jobs. All have ended, but that the oldest waits, and the one behind it runs; `behind` the first page is that error."""
+    ids = [job_id_of(number << 16) for number in reversed(range(2, count))] + [RUNS, WAITS]
+    jobs = [job_view(job_id, "completed") for job_id in ids[:-2]] + [job_view(RUNS, "running"), job_view(WAITS, "queued", queue_position=0)]
 
     def page(query):
-        asked.append(query)
-        if pages is not None and len(asked) > pages:
-            return "QUOTA_EXCEEDED"
         wanted = {name: values[0] for name, values in urllib.parse.parse_qs(query).items()}
+        if behind is not None and "before" in wanted:
+            return behind
         first = ids.index(wanted["before"]) + 1 if "before" in wanted else 0
         tasks = jobs[first:first + int(wanted.get("limit", 50))]
         more = {"next_before": tasks[-1]["job_id"]} if len(tasks) == int(wanted.get("limit", 50)) else {}
         return {"tasks": tasks, **more}
 
-    return {"/v2/tasks": page, "/v2/tasks/waits-for-long": jobs[-1], "/v2/tasks/nobody": "JOB_NOT_FOUND"}
+    return {"/v2/tasks": page, f"/v2/tasks/{WAITS}": jobs[-1], "/v2/tasks/nobody": "JOB_NOT_FOUND", "/v2/tasks/beef": "JOB_NOT_FOUND"}
+
+
+def asked_of(server, path):
+    """How often, since the last call."""
+    count = sum(one.partition("?")[0] == path for one, _, _ in server.asked)
+    server.asked.clear()
+    return count
 
 
 def test_jobs_that_live_are_found_behind_many_that_have_ended(tmp_path):
@@ -249,30 +261,64 @@ def test_jobs_that_live_are_found_behind_many_that_have_ended(tmp_path):
 
         shown = json.loads(said("--json", "ps"))
         ids = [job["job_id"] for job in shown["tasks"]]
-        assert ids == [f"job-{number:05}" for number in range(1199, 1149, -1)] + ["runs-for-long", "waits-for-long"]
-        assert shown["next_before"] == "job-01150", "behind it no job is missed"
+        assert ids == [job_id_of(number << 16) for number in range(1199, 1149, -1)] + [RUNS, WAITS]
+        assert shown["next_before"] == job_id_of(1150 << 16), "behind it no job is missed"
         assert [line.split()[0] for line in said("ps").splitlines()] == ids
-        assert "waits-for-long" in said("queue") and "waits-for-long" in said("show", "waits")
+        assert WAITS in said("queue") and WAITS in said("show", WAITS[:6])
 
 
 def test_where_jobs_were_not_looked_at_it_is_said(tmp_path):
-    def done(server, *command):
-        return llorch("--url", server.url, *command, state_dir=tmp_path)
-
-    told = "jobs before the newest 10000 were not looked at"
-    with SaidServer(answers=listing(10_100)) as server:
+    told = "jobs before the newest 3000 were not looked at"
+    with SaidServer(answers=listing(3100)) as server:
         for command in ("ps", "queue"):
-            said = done(server, command)
-            assert said.returncode == 0 and said.stderr.decode() == f"llorch: {told}\n" and b"for-long" not in said.stdout
-            said = done(server, "--json", command)
+            said = llorch("--url", server.url, command, state_dir=tmp_path)
+            assert said.returncode == 0 and said.stderr.decode() == f"llorch: {told}\n" and RUNS.encode() not in said.stdout
+            assert asked_of(server, "/v2/tasks") == 3, "each page counts in a tenant's throttle"
+            said = llorch("--url", server.url, "--json", command, state_dir=tmp_path)
             assert said.returncode == 0 and "tasks" in json.loads(said.stdout) and json.loads(said.stderr) == {"event": "jobs_left_out", "human": told}
-        nobody = done(server, "show", "nobody")
-        assert nobody.returncode == 1 and "neither a model nor a job" in nobody.stderr.decode() and told in nobody.stderr.decode()
-        assert told not in done(server, "show", "job-1009").stderr.decode(), "several begin so, whatever the others are"
-    with SaidServer(answers=listing(1200, pages=1)) as server:  # a tenant's throttle
-        said = done(server, "ps")
-        assert said.returncode == 0 and len(said.stdout.splitlines()) == 50
-        assert said.stderr.startswith(b"llorch: jobs before the newest 1000 were not looked at: "), said.stderr
+            assert asked_of(server, "/v2/tasks") == 3
+    for behind in ("QUOTA_EXCEEDED", ("INVALID_PARAMS", {"field": "before"})):
+        with SaidServer(answers=listing(1200, behind)) as server:
+            said = llorch("--url", server.url, "ps", state_dir=tmp_path)
+            assert said.returncode == 0 and len(said.stdout.splitlines()) == 50, (behind, said)
+            assert said.stderr.startswith(b"llorch: jobs before the newest 1000 were not looked at: "), said.stderr
+
+
+def test_jobs_that_could_not_be_listed_are_an_error(tmp_path):
+    for behind, code in (("BAD_TOKEN", 4), ("INTERNAL", 1), (("INVALID_PARAMS", {"field": "limit"}), 2)):
+        with SaidServer(answers=listing(1200, behind)) as server:
+            for command in (("ps",), ("queue",), ("show", "04af")):
+                done = llorch("--url", server.url, *command, state_dir=tmp_path)
+                assert done.returncode == code and done.stdout == b"", (behind, command, done)
+
+
+def test_a_part_of_an_id_names_one_job(tmp_path):
+    job_id = job_id_of(3099 << 16)
+    part, common = job_id[:6], job_id[:3]
+
+    def cancel(server, part, *flags):
+        done = llorch("--url", server.url, *flags, "cancel", part, state_dir=tmp_path)
+        return done, asked_of(server, f"/v2/tasks/{job_id}/cancel")
+
+    with SaidServer(answers=listing(3100)) as server:
+        done, cancels = cancel(server, part)
+        assert done.returncode == 0 and cancels == 1 and done.stderr == b"llorch: jobs before the newest 3000 were not looked at\n", done
+        done, cancels = cancel(server, part, "--json")
+        assert done.returncode == 0 and cancels == 1 and json.loads(done.stderr)["event"] == "jobs_left_out", done
+        done, cancels = cancel(server, job_id)
+        assert done.returncode == 0 and cancels == 1 and done.stderr == b"", done
+        done, cancels = cancel(server, common)
+        assert done.returncode == 2 and cancels == 0 and f"jobs have an id that begins with {common}" in done.stderr.decode(), done
+        done = llorch("--url", server.url, "show", "beef", state_dir=tmp_path)
+        assert done.returncode == 1 and b"neither a model nor a job" in done.stderr and b"the newest 3000" in done.stderr, done
+        server.asked.clear()
+        done = llorch("--url", server.url, "show", "nobody", state_dir=tmp_path)
+        assert done.returncode == 1 and b"neither a model nor a job" in done.stderr and b"the newest" not in done.stderr, done
+        assert asked_of(server, "/v2/tasks") == 0, "no id begins so"
+    for behind, code in (("QUOTA_EXCEEDED", 1), (("INVALID_PARAMS", {"field": "before"}), 2)):
+        with SaidServer(answers=listing(3100, behind)) as server:
+            done, cancels = cancel(server, part)
+            assert done.returncode == code and cancels == 0 and done.stdout == b"", ("another may begin so", behind, done)
 
 
 def test_what_a_model_takes_is_known_before_it_is_asked(box):
