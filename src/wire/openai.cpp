@@ -389,6 +389,7 @@ struct Table<ChatCompletionRequest> {
         optional("thinking", &S::thinking, "The same, where enable_thinking is left out."),
         optional("thinking_budget", &S::thinking_budget, kChangesNothing),
         optional("options", &S::options, "Of Ollama's clients. Members that are not listed change nothing."),
+        optional("drop_params", &S::drop_params, kChangesNothing),
         optional("keep_alive", &S::keep_alive, kChangesNothing),
         optional("metadata", &S::metadata, kChangesNothing),
         optional("prediction", &S::prediction, kChangesNothing),
@@ -540,6 +541,7 @@ struct Table<EmbeddingsRequest> {
                      "float: numbers; base64: their f32, little-endian. Omitted: float."),
             optional("dimensions", &S::dimensions, "Of each vector, from the first on. Omitted: the model's.",
                      {1, 1 << 20}),
+            optional("drop_params", &S::drop_params, "Of clients of LiteLLM's proxy. Accepted; changes nothing."),
             optional("user", &S::user, "Accepted; changes nothing.")};
   }
 };

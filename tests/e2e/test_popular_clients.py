@@ -188,6 +188,8 @@ REQUESTS = {
     "Vercel AI SDK, responses": responses(store=False, stream=True, include=["reasoning.encrypted_content"], input=[
         {"role": "system", "content": "s"}, {"role": "user", "content": [{"type": "input_text", "text": "go"}]}]),
     "Vercel AI SDK, embeddings": ("POST", "/v1/embeddings", {"model": "embed", "input": ["a"], "encoding_format": "float"}),
+    "RAGFlow, embeddings": ("POST", "/v1/embeddings", {"model": "embed", "input": ["a"], "encoding_format": "float", "drop_params": True}),
+    "RAGFlow, chat": chat(stream=True, temperature=0.1, drop_params=True),
     "Codex CLI": responses(**CODEX),
     "Codex CLI, with servers of tools": responses(**{**CODEX, "tools": [NAMESPACE]}),
     # Claude Code.

@@ -39,6 +39,7 @@ TEST(EmbeddingsRequest, TakesTextsAndTokensAloneAndInLists) {
 }
 
 TEST(EmbeddingsRequest, NamesTheFieldThatIsRefused) {
+  EXPECT_EQ(field_of(R"({"model":"m","input":"x","drop_params":true})"), "taken");
   EXPECT_EQ(field_of(R"({"model":"m"})"), "input");
   EXPECT_EQ(field_of(R"({"input":"x"})"), "model");
   EXPECT_EQ(field_of(R"({"model":"m","input":[]})"), "input");

@@ -204,6 +204,11 @@ TEST(OpenAiChat, WhetherToThinkHasOtherSpellings) {
   EXPECT_EQ(kwargs(R"("enable_thinking":true,"reasoning_effort":"none")"), R"({"enable_thinking":true})");
 }
 
+// It is for a proxy on the way.
+TEST(OpenAiChat, DropParamsChangesNothing) {
+  EXPECT_EQ(wire::encode(chat(R"("drop_params":true)").submission), wire::encode(chat("").submission));
+}
+
 TEST(OpenAiChat, OptionsOfOllamaSayHowManyTokens) {
   EXPECT_EQ(
       chat(R"("options":{"num_predict":7,"num_ctx":4096,"any":{"thing":[1]}},"keep_alive":"5m")").submission.max_tokens,
