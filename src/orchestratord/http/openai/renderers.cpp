@@ -48,7 +48,6 @@ ChunkRenderer::ChunkRenderer(const AnswerOptions& options, const AnswerIdentity&
     : options_(options),
       identity_(identity),
       opening_(chunk_opening(options, identity) + fmt::format(R"({{"index":{})", options.index)),
-      no_usage_(options.include_usage ? R"(,"usage":null)" : ""),
       logprobs_(options.endpoint) {
   if (options.reading) reader_.emplace(options.reading);
 }
@@ -69,8 +68,8 @@ void ChunkRenderer::begin(std::string& out) {
   begun_ = true;
   if (options_.endpoint == Endpoint::kChat) {
     out += opening_;
-    out += R"(,"delta":{"role":"assistant","content":"","refusal":null},"logprobs":null,"finish_reason":null}])";
-    out.append(no_usage_).append("}\n\n");
+    out += R"(,"delta":{"role":"assistant","content":"","refusal":null},"logprobs":null,"finish_reason":null}]})";
+    out += "\n\n";
   } else if (!options_.echo.empty()) {
     append_text(options_.echo, out);
   }
@@ -83,19 +82,19 @@ void ChunkRenderer::append_text(std::string_view text, std::string& out) {
   base::append_json_string(out, text);
   out += chat ? R"(},"logprobs":)" : R"(,"logprobs":)";
   logprobs_.write(out);
-  out.append(R"(,"finish_reason":null}])").append(no_usage_).append("}\n\n");
+  out.append(R"(,"finish_reason":null}]})").append("\n\n");
 }
 
 void ChunkRenderer::append_thought(std::string_view text, std::string& out) {
   out.append(opening_).append(R"(,"delta":{"reasoning_content":)");
   base::append_json_string(out, text);
-  out.append(R"(},"logprobs":null,"finish_reason":null}])").append(no_usage_).append("}\n\n");
+  out.append(R"(},"logprobs":null,"finish_reason":null}]})").append("\n\n");
 }
 
 void ChunkRenderer::append_call(const chat::Part& call, std::string& out) {
   out.append(opening_).append(R"(,"delta":{"tool_calls":[)");
   append_call_object(fmt::format(R"({{"index":{},)", call.index), identity_.job_id, call, out);
-  out.append(R"(]},"logprobs":null,"finish_reason":null}])").append(no_usage_).append("}\n\n");
+  out.append(R"(]},"logprobs":null,"finish_reason":null}]})").append("\n\n");
 }
 
 void ChunkRenderer::append_parts(std::string& out) {
@@ -132,7 +131,6 @@ void ChunkRenderer::end(const wire::EndEvent& event, const streams::EventId&, st
   const std::size_t calls = reader_ ? reader_->calls() : 0;
   out.append(R"(,"logprobs":null,"finish_reason":")");
   out.append(finish_reason_with(calls, event.stop_reason)).append(R"("}])");
-  out += no_usage_;
   append_provenance(out, event);
   out += "}\n\n";
   if (options_.choices == 1) append_stream_end(out, options_, identity_, event);

@@ -39,8 +39,7 @@ class ChunkRenderer final : public streams::Renderer {
 
   const AnswerOptions options_;
   const AnswerIdentity identity_;
-  const std::string opening_;        // of every chunk, from "data: " to its choice's index
-  const std::string_view no_usage_;  // where a chunk says that it has none
+  const std::string opening_;  // of every chunk, from "data: " to its choice's index
   LogprobsWriter logprobs_;
   std::optional<chat::OutputReader> reader_;  // absent: the output is content, all of it
   std::vector<chat::Part> parts_;             // that the last token completed

@@ -279,14 +279,14 @@ TEST(OpenAiRenderers, AResponseThatFails) {
   EXPECT_EQ(body.head().status, 499);
 }
 
-// Whatever is sent is JSON behind "data: ", a comment, or the end; and nothing but the last is told twice.
+// Whatever is sent is JSON behind "data: ", a comment, or the end. Clients take a chunk with the member usage for the one that counts.
 TEST(OpenAiRenderers, EveryLineOfAStreamIsReadable) {
   AnswerOptions options = options_of(Endpoint::kChat, true);
   options.include_usage = options.logprobs = true;
   ChunkRenderer renderer(options, kIdentity);
   std::string all = transcript(renderer, true);
   renderer.keep_alive(all);
-  int chunks = 0;
+  int chunks = 0, counts = 0;
   for (std::size_t begin = 0; begin < all.size();) {
     const std::size_t end = all.find("\n\n", begin);
     ASSERT_NE(end, std::string::npos);
@@ -298,10 +298,13 @@ TEST(OpenAiRenderers, EveryLineOfAStreamIsReadable) {
     const auto chunk = boost::json::parse(boost::json::string_view(frame.data() + 6, frame.size() - 6), failed);
     ASSERT_FALSE(failed) << frame;
     EXPECT_EQ(chunk.at("object").as_string(), "chat.completion.chunk");
-    EXPECT_TRUE(chunk.as_object().contains("usage"));
+    const bool has_usage = chunk.as_object().contains("usage");
+    EXPECT_EQ(has_usage, chunk.at("choices").as_array().empty()) << frame;
+    counts += has_usage;
     ++chunks;
   }
   EXPECT_EQ(chunks, 6);  // role, three tokens, finish, usage
+  EXPECT_EQ(counts, 1);
 }
 
 TEST(OpenAiRenderers, WhatAStopReasonIsCalled) {
