@@ -64,11 +64,12 @@ void MessageRenderer::append_stop(const wire::EndEvent& event, std::string& out)
   }
 }
 
-void MessageRenderer::queued(const wire::QueuedEvent& event, const streams::EventId&, std::string& out) {
-  if (options_.stream) chat::append_wait(out, event);
-}
+void MessageRenderer::queued(const wire::QueuedEvent& event, const streams::EventId&, std::string&) { wait_ = event; }
 
-void MessageRenderer::started(const wire::StartedEvent&, const streams::EventId&, std::string& out) { begin(out); }
+void MessageRenderer::started(const wire::StartedEvent&, const streams::EventId&, std::string& out) {
+  wait_.reset();
+  begin(out);
+}
 
 void MessageRenderer::begin(std::string& out) {
   if (begun_ || !options_.stream) return;
@@ -195,6 +196,9 @@ void MessageRenderer::error(const wire::ErrorBody& error, const std::optional<st
   head_ = {.status = response.status, .headers = std::move(response.headers)};
 }
 
-void MessageRenderer::keep_alive(std::string& out) { out += "event: ping\ndata: {\"type\":\"ping\"}\n\n"; }
+void MessageRenderer::keep_alive(std::string& out) {
+  if (wait_) chat::append_wait(out, *wait_);
+  out += "event: ping\ndata: {\"type\":\"ping\"}\n\n";
+}
 
 }  // namespace llorch::orchestratord::http::anthropic

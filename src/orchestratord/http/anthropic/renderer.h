@@ -51,6 +51,7 @@ class MessageRenderer final : public streams::Renderer {
   std::string text_;                          // of it, unless it is streamed
   std::string blocks_;                        // that are whole, unless they are streamed: JSON, separated by commas
   std::size_t blocks_count_ = 0;              // that are whole
+  std::optional<wire::QueuedEvent> wait_;     // until the job starts
   bool begun_ = false;
   Head head_;
 };

@@ -7,9 +7,15 @@
 
 namespace llorch::orchestratord::http::chat {
 
-void append_wait(std::string& out, const wire::QueuedEvent& event) {
-  net::sse::append_comment(out, fmt::format("queued: {} before this one, start expected in {} ms", event.queue_position,
-                                            event.predicted_start_ms));
+void append_wait(std::string& out, const wire::QueuedEvent& wait) {
+  net::sse::append_comment(out,
+                           fmt::format("queued: {} before this one when it came, its start was expected {} ms later",
+                                       wait.queue_position, wait.predicted_start_ms));
+}
+
+void append_keep_alive(std::string& out, const std::optional<wire::QueuedEvent>& wait) {
+  if (wait) return append_wait(out, *wait);
+  net::sse::append_comment(out, "keep-alive");
 }
 
 std::string call_id(std::string_view prefix, const base::JobId& job_id, const Part& call) {

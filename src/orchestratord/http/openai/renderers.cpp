@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "base/json_text.h"
-#include "net/sse/sse.h"
 #include "orchestratord/http/openai/errors.h"
 #include "wire/json.h"
 
@@ -56,11 +55,12 @@ streams::Renderer::Head ChunkRenderer::head() const {
   return {.status = 200, .headers = with_request_id(net::http::sse_headers(), identity_.correlation_id)};
 }
 
-void ChunkRenderer::queued(const wire::QueuedEvent& event, const streams::EventId&, std::string& out) {
-  chat::append_wait(out, event);
-}
+void ChunkRenderer::queued(const wire::QueuedEvent& event, const streams::EventId&, std::string&) { wait_ = event; }
 
-void ChunkRenderer::started(const wire::StartedEvent&, const streams::EventId&, std::string& out) { begin(out); }
+void ChunkRenderer::started(const wire::StartedEvent&, const streams::EventId&, std::string& out) {
+  wait_.reset();
+  begin(out);
+}
 
 // The role, or the text of the prompt.
 void ChunkRenderer::begin(std::string& out) {
@@ -142,7 +142,7 @@ void ChunkRenderer::error(const wire::ErrorBody& error, const std::optional<stre
   out += "\n\n";
 }
 
-void ChunkRenderer::keep_alive(std::string& out) { net::sse::append_comment(out, "keep-alive"); }
+void ChunkRenderer::keep_alive(std::string& out) { chat::append_keep_alive(out, wait_); }
 
 BodyRenderer::BodyRenderer(const AnswerOptions& options, const AnswerIdentity& identity)
     : options_(options),

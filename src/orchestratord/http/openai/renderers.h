@@ -14,8 +14,8 @@ namespace llorch::orchestratord::http::openai {
 void append_stream_end(std::string& out, const AnswerOptions& options, const AnswerIdentity& identity,
                        const wire::EndEvent& end);
 
-// Lines of `data:` alone: chunks, then [DONE]; after an error, as after a lost connection, no [DONE]. Comments say what the
-// job waits for.
+// Lines of `data:` alone: chunks, then [DONE]; after an error, as after a lost connection, no [DONE]. While the job waits, the
+// comments that keep the stream alive say for what.
 class ChunkRenderer final : public streams::Renderer {
  public:
   ChunkRenderer(const AnswerOptions& options, const AnswerIdentity& identity);
@@ -43,6 +43,7 @@ class ChunkRenderer final : public streams::Renderer {
   LogprobsWriter logprobs_;
   std::optional<chat::OutputReader> reader_;  // absent: the output is content, all of it
   std::vector<chat::Part> parts_;             // that the last token completed
+  std::optional<wire::QueuedEvent> wait_;     // until the job starts
   bool begun_ = false;
 };
 

@@ -307,6 +307,25 @@ TEST(OpenAiRenderers, EveryLineOfAStreamIsReadable) {
   EXPECT_EQ(counts, 1);
 }
 
+// Programs that read a stream by its lines take the first one for data.
+TEST(OpenAiRenderers, AWaitIsToldByWhatKeepsTheStreamAlive) {
+  ChunkRenderer chunks(options_of(Endpoint::kChat, true), kIdentity);
+  ResponseRenderer events(response_options(true, false), kIdentity);
+  for (streams::Renderer* renderer : std::initializer_list<streams::Renderer*>{&chunks, &events}) {
+    std::string out;
+    renderer->queued({.job_id = kIdentity.job_id.value, .queue_position = 2, .predicted_start_ms = 1500}, {}, out);
+    EXPECT_EQ(out, "");
+    renderer->keep_alive(out);
+    renderer->keep_alive(out);
+    const std::string wait = ": queued: 2 before this one when it came, its start was expected 1500 ms later\n\n";
+    EXPECT_EQ(out, wait + wait);
+    renderer->started({.job_id = kIdentity.job_id.value, .seed = 7}, {}, out);
+    out.clear();
+    renderer->keep_alive(out);
+    EXPECT_EQ(out, ": keep-alive\n\n");
+  }
+}
+
 TEST(OpenAiRenderers, WhatAStopReasonIsCalled) {
   EXPECT_EQ(finish_reason(wire::StopReason::kEos), "stop");
   EXPECT_EQ(finish_reason(wire::StopReason::kStop), "stop");

@@ -5,7 +5,6 @@
 #include "base/append.h"
 #include "base/error_code.h"
 #include "base/json_text.h"
-#include "net/sse/sse.h"
 #include "orchestratord/http/openai/errors.h"
 #include "wire/json.h"
 
@@ -53,11 +52,12 @@ std::string ResponseRenderer::item_id() const {
   return fmt::format("msg_{}_{}", identity_.job_id.value, items_count_);
 }
 
-void ResponseRenderer::queued(const wire::QueuedEvent& event, const streams::EventId&, std::string& out) {
-  if (options_.stream) chat::append_wait(out, event);
-}
+void ResponseRenderer::queued(const wire::QueuedEvent& event, const streams::EventId&, std::string&) { wait_ = event; }
 
-void ResponseRenderer::started(const wire::StartedEvent&, const streams::EventId&, std::string& out) { begin(out); }
+void ResponseRenderer::started(const wire::StartedEvent&, const streams::EventId&, std::string& out) {
+  wait_.reset();
+  begin(out);
+}
 
 void ResponseRenderer::begin(std::string& out) {
   if (begun_ || !options_.stream) return;
@@ -281,6 +281,6 @@ void ResponseRenderer::error(const wire::ErrorBody& error, const std::optional<s
   head_ = {.status = response.status, .headers = std::move(response.headers)};
 }
 
-void ResponseRenderer::keep_alive(std::string& out) { net::sse::append_comment(out, "keep-alive"); }
+void ResponseRenderer::keep_alive(std::string& out) { chat::append_keep_alive(out, wait_); }
 
 }  // namespace llorch::orchestratord::http::openai

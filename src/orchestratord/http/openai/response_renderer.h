@@ -68,6 +68,7 @@ class ResponseRenderer final : public streams::Renderer {
   std::int64_t items_count_ = 0;              // of these
   std::int64_t messages_count_ = 0;           // and of these with what is open
   std::int64_t sequence_number_ = 0;
+  std::optional<wire::QueuedEvent> wait_;  // until the job starts
   bool begun_ = false;
   Head head_;
 };

@@ -257,6 +257,19 @@ TEST(LlamaCppRenderer, AnswersAreThoseOfThatServer) {
                 transcript(completion(R"("stream":true,"n_probs":1,"return_tokens":true)")));
 }
 
+TEST(LlamaCppRenderer, AWaitIsToldByWhatKeepsTheStreamAlive) {
+  CompletionRenderer renderer(completion(R"("stream":true)").answer, kIdentity);
+  std::string out;
+  renderer.queued({.job_id = kIdentity.job_id.value, .queue_position = 2, .predicted_start_ms = 1500}, {}, out);
+  EXPECT_EQ(out, "");
+  renderer.keep_alive(out);
+  EXPECT_EQ(out, ": queued: 2 before this one when it came, its start was expected 1500 ms later\n\n");
+  renderer.started({.job_id = kIdentity.job_id.value, .seed = 7}, {}, out);
+  out.clear();
+  renderer.keep_alive(out);
+  EXPECT_EQ(out, ": keep-alive\n\n");
+}
+
 TEST(LlamaCppRenderer, WhyItStopped) {
   const auto told = [](wire::StopReason stop, const std::string& stops = R"(["END"])") {
     const auto answer = json::parse(transcript(completion(R"("stop":)" + stops), stop)).as_object();

@@ -8,7 +8,6 @@
 
 #include "base/append.h"
 #include "base/json_text.h"
-#include "net/sse/sse.h"
 #include "orchestratord/http/llamacpp/errors.h"
 #include "wire/json.h"
 
@@ -59,11 +58,12 @@ CompletionRenderer::CompletionRenderer(CompletionOptions options, chat::AnswerId
   head_.headers = options_.stream ? net::http::sse_headers() : net::http::json_response(200, "").headers;
 }
 
-void CompletionRenderer::queued(const wire::QueuedEvent& event, const streams::EventId&, std::string& out) {
-  if (options_.stream) chat::append_wait(out, event);
+void CompletionRenderer::queued(const wire::QueuedEvent& event, const streams::EventId&, std::string&) {
+  wait_ = event;
 }
 
 void CompletionRenderer::started(const wire::StartedEvent& event, const streams::EventId&, std::string&) {
+  wait_.reset();
   seed_ = event.seed;
 }
 
@@ -127,6 +127,6 @@ void CompletionRenderer::error(const wire::ErrorBody& error, const std::optional
   head_ = {.status = response.status, .headers = std::move(response.headers)};
 }
 
-void CompletionRenderer::keep_alive(std::string& out) { net::sse::append_comment(out, "keep-alive"); }
+void CompletionRenderer::keep_alive(std::string& out) { chat::append_keep_alive(out, wait_); }
 
 }  // namespace llorch::orchestratord::http::llamacpp

@@ -37,6 +37,7 @@ class CompletionRenderer final : public streams::Renderer {
   std::int64_t tokens_out_ = 0;
   std::uint64_t seed_ = 0;
   bool has_new_line_ = false;
+  std::optional<wire::QueuedEvent> wait_;  // until the job starts
   Head head_;
 };
 
