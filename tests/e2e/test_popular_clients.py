@@ -312,6 +312,12 @@ def test_what_copilot_reads(stack):
     assert stack.request("GET", "/v1/models/chat:latest").status == 200
 
 
+# LiteLLM and others take a model for one that calls tools where its template speaks of them, and else write them into the prompt.
+def test_a_template_speaks_of_what_the_model_does(stack):
+    shown = {name: stack.request("POST", "/api/show", {"model": name}).json["template"] for name in ("chat", "coder", "embed")}
+    assert ".Tools" in shown["chat"] and "tools" not in shown["coder"].lower() and ".Suffix" in shown["coder"] and shown["embed"] == ""
+
+
 # What Claude Code reads while a call comes: blocks in order, the input in pieces of JSON.
 def test_a_call_as_an_agent_reads_it(stack):
     known = {**SCHEMA, "properties": {"path": {"enum": ["a", "b"]}}}

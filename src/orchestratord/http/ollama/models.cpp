@@ -1,5 +1,7 @@
 #include "orchestratord/http/ollama/models.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <boost/json.hpp>
 #include <cctype>
@@ -16,8 +18,12 @@ namespace json = boost::json;
 constexpr std::string_view kLatest = ":latest";
 // A worker ends when its place is needed, or after an idle time, not at a time that is known before.
 constexpr std::string_view kNoExpiry = "9999-12-31T23:59:59Z";
-// Editors' plugins take a model for one that fills in where its template names the suffix, and ask for no capability.
-constexpr std::string_view kInfillTemplate = "{{ .Prompt }}{{ .Suffix }}";
+// Clients take a model for one that fills in, or that calls tools, where its template names the suffix or the tools, and ask for no
+// capability. Empty where it does neither.
+std::string template_of(bool fills_in, bool calls) {
+  if (!fills_in && !calls) return "";
+  return fmt::format("{{{{ .Prompt }}}}{}{}", fills_in ? "{{ .Suffix }}" : "", calls ? "{{ .Tools }}" : "");
+}
 
 json::object details_of(const std::optional<wire::ModelFacts>& facts) {
   json::object out{{"parent_model", ""},  {"format", ""},         {"family", ""},
@@ -78,7 +84,7 @@ std::string show_body(const std::string& name, const models::KnownModel& model, 
   if (facts.embedding_dimensions) info[facts.architecture + ".embedding_length"] = *facts.embedding_dimensions;
   return json::serialize(json::object{{"modelfile", ""},
                                       {"parameters", ""},
-                                      {"template", fills_in ? kInfillTemplate : ""},
+                                      {"template", template_of(fills_in, calls)},
                                       {"details", details_of(facts)},
                                       {"model_info", std::move(info)},
                                       {"capabilities", std::move(capabilities)},

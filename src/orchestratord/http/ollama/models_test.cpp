@@ -18,7 +18,28 @@ TEST(OllamaModels, TheTemplateOfAModelThatFillsInNamesTheSuffix) {
   const auto told = [&] { return boost::json::parse(show_body("m", model, 0)); };
   EXPECT_EQ(told().at("template"), "");
   model.infill = std::make_shared<const text::Infill>(text::Infill::of(data).value());
-  EXPECT_NE(told().at("template").as_string().find(".Suffix"), std::string::npos);
+  EXPECT_EQ(told().at("template"), "{{ .Prompt }}{{ .Suffix }}");
+}
+
+// LiteLLM gives a model that does not name them no tools, and writes them into the prompt.
+TEST(OllamaModels, TheTemplateOfAModelThatCallsNamesTheTools) {
+  text::TokenizerData data;
+  data.tokens = {"<before>", "<behind>", "<between>"};
+  data.infill = {.prefix = text::TokenId{0}, .suffix = text::TokenId{1}, .middle = text::TokenId{2}};
+  data.chat_template = "{{ messages[0].content }}";
+  models::KnownModel model;
+  model.facts.architecture = "llama";
+  model.chat = std::make_shared<const text::Chat>(data);
+  const auto told = [&](text::formats::Format format) {
+    auto known = std::make_shared<models::ChatFormat>();
+    known->format = format;
+    model.format = model.format_with_tools = std::move(known);
+    return boost::json::parse(show_body("m", model, 0));
+  };
+  EXPECT_EQ(told(text::formats::Format::kHermes).at("template"), "{{ .Prompt }}{{ .Tools }}");
+  EXPECT_EQ(told(text::formats::Format::kGeneric).at("template"), "") << "as its capabilities have it";
+  model.infill = std::make_shared<const text::Infill>(text::Infill::of(data).value());
+  EXPECT_EQ(told(text::formats::Format::kHermes).at("template"), "{{ .Prompt }}{{ .Suffix }}{{ .Tools }}");
 }
 
 }  // namespace
