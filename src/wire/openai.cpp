@@ -390,6 +390,8 @@ struct Table<ChatCompletionRequest> {
         optional("thinking_budget", &S::thinking_budget, kChangesNothing),
         optional("options", &S::options, "Of Ollama's clients. Members that are not listed change nothing."),
         optional("drop_params", &S::drop_params, kChangesNothing),
+        optional("extra_body", &S::extra_body,
+                 "Of clients of llama.cpp's server. Accepted; what it holds is not read."),
         optional("keep_alive", &S::keep_alive, kChangesNothing),
         optional("metadata", &S::metadata, kChangesNothing),
         optional("prediction", &S::prediction, kChangesNothing),

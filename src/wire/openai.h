@@ -125,7 +125,7 @@ struct ChatCompletionRequest {
   std::optional<bool> enable_thinking;     // the template's variable, where chat_template_kwargs has none
   std::optional<ThinkingOfChat> thinking;  // the same, where enable_thinking is omitted
   std::optional<OllamaOptionsOfChat> options;
-  Ignored drop_params, keep_alive, thinking_budget;
+  Ignored drop_params, extra_body, keep_alive, thinking_budget;
   Ignored metadata, prediction, prompt_cache_key, prompt_cache_options, prompt_cache_retention, safety_identifier,
       store, user, verbosity;
   Unsupported audio, function_call, functions, moderation, web_search_options;

@@ -189,6 +189,7 @@ REQUESTS = {
     "Vercel AI SDK, responses": responses(store=False, stream=True, include=["reasoning.encrypted_content"], input=[
         {"role": "system", "content": "s"}, {"role": "user", "content": [{"type": "input_text", "text": "go"}]}]),
     "Vercel AI SDK, embeddings": ("POST", "/v1/embeddings", {"model": "embed", "input": ["a"], "encoding_format": "float"}),
+    "Strands, structured": chat(stream=True, stream_options={"include_usage": True}, tools=[], json_schema=FORMAT["schema"], extra_body={"cache_prompt": True}),
     "RAGFlow, embeddings": ("POST", "/v1/embeddings", {"model": "embed", "input": ["a"], "encoding_format": "float", "drop_params": True}),
     "RAGFlow, chat": chat(stream=True, temperature=0.1, drop_params=True),
     "Codex CLI": responses(**CODEX),
@@ -299,6 +300,7 @@ def test_fields_of_other_servers_mean_what_they_say(stack):
     assert said(max_tokens=40, repeat_penalty=2, repeat_last_n=0) == plain == said(max_tokens=40, top_k=1, samplers=["temperature"])
     schema = {"type": "object", "properties": {"at": {"enum": ["a", "b"]}}, "required": ["at"], "additionalProperties": False}
     assert json.loads(said(max_tokens=200, response_format={"type": "json_object", "schema": schema})).keys() == {"at"}
+    assert json.loads(said(max_tokens=200, json_schema=schema, extra_body={"json_schema": {"type": "integer"}})).keys() == {"at"}
 
 
 # Copilot lists what /api/tags has, looks at each with /api/show, and chats by that name under /v1.

@@ -209,6 +209,14 @@ TEST(OpenAiChat, DropParamsChangesNothing) {
   EXPECT_EQ(wire::encode(chat(R"("drop_params":true)").submission), wire::encode(chat("").submission));
 }
 
+// The official client's argument of this name is no member; whoever posts one has it read by no server.
+TEST(OpenAiChat, AnExtraBodyIsNotMerged) {
+  const std::string extra = R"("extra_body":{"temperature":0.5,"json_schema":{"type":"integer"},"unheard":1})";
+  EXPECT_EQ(wire::encode(chat(extra).submission), wire::encode(chat("").submission));
+  EXPECT_EQ(chat(extra + R"(,"json_schema":{"type":"string"})").submission.sampling.json_schema->text,
+            R"({"type":"string"})");
+}
+
 TEST(OpenAiChat, OptionsOfOllamaSayHowManyTokens) {
   EXPECT_EQ(
       chat(R"("options":{"num_predict":7,"num_ctx":4096,"any":{"thing":[1]}},"keep_alive":"5m")").submission.max_tokens,
