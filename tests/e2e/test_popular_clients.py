@@ -6,6 +6,7 @@ than the fields of the API.
 
 import base64
 import json
+import uuid
 
 import pytest
 from chat_model import HERMES_MARKERS, HERMES_TEMPLATE, write_chat_model
@@ -460,3 +461,11 @@ def test_what_cannot_be_read_is_refused_with_the_way_out(stack):
     assert read.status == 200
     refused = stack.request("POST", "/v1/responses", {"model": "chat", "input": [{"type": "item_reference", "id": "msg_1"}]})
     assert refused.status == 404 and "store" in refused.json["error"]["message"]
+    _, path, body = responses(seed=7, input=[{"role": "user", "content": "go"}])
+    of_nobody = f"rs_{uuid.uuid4()}_0"
+    answers = []
+    for thoughts in ([], ["rs_1"], [of_nobody, "rs_2"]):
+        references = [{"type": "item_reference", "id": an_id} for an_id in thoughts]
+        answers.append(stack.request("POST", path, {**body, "input": [*body["input"], *references, USER]}))
+    assert [answer.status for answer in answers] == [200] * 3, "Vercel AI SDK, thoughts of the turn before"
+    assert len({answer.json["llorch"]["receipt"]["prompt_sha256"] for answer in answers}) == 1

@@ -4,6 +4,7 @@
 #include "base/entropy.h"
 #include "orchestratord/http/openai/deferred/batch_input.h"
 #include "orchestratord/http/openai/deferred/event_text.h"
+#include "orchestratord/http/openai/deferred/kept_items.h"
 #include "orchestratord/http/openai/deferred/kept_text.h"
 #include "orchestratord/http/openai/deferred/multipart.h"
 #include "orchestratord/http/tasks/kept_facts.h"
@@ -82,6 +83,39 @@ TEST(KeptText, OnlyOfWhatHasAnOutput) {
   EXPECT_EQ(continued(R"({"input":"x"})", kept_response("completed", "[]")).error().code, base::ErrorCode::kNotFound)
       << "of an earlier version, without its input";
   EXPECT_EQ(continued(R"({"input":"x"})", kept_text(input, "")).error().code, base::ErrorCode::kCorruptFile);
+}
+
+// No model is told them, whether or not they are kept.
+TEST(KeptItems, ThoughtsThatAreNotKeptAreLeftOut) {
+  const auto request = [](const std::string& ids) {
+    return R"({"model":"m","input":[{"role":"user","content":"hi"},)" + ids + "]}";
+  };
+  const auto reference = [](const std::string& id) { return R"({"type":"item_reference","id":")" + id + R"("})"; };
+  const auto thought = [](const std::string& id) {
+    return R"({"type":"reasoning","id":")" + id + R"(","summary":[]})";
+  };
+  const std::string uuid = "0b5dbe0e-9c7d-4f3a-8f2b-6c1d2e3f4a5b";
+  auto unknown = ReferringRequest::read(request(reference("rs_1")));
+  ASSERT_TRUE(unknown && *unknown);
+  EXPECT_TRUE((*unknown)->references().empty());
+  EXPECT_EQ((*unknown)->body(), request(thought("rs_1")));
+  EXPECT_EQ(ReferringRequest::read(request(reference("msg_1"))).error().code, base::ErrorCode::kNotFound);
+  EXPECT_EQ(ReferringRequest::read(request(reference("rs_1") + "," + reference("fc_1"))).error().code,
+            base::ErrorCode::kNotFound);
+  // Of a response that is not kept, and of one that is and has no such item.
+  const std::string kept = kept_text(input_of(R"({"input":"hi"})"), kept_response("completed", "[]"));
+  for (const bool is_kept : {false, true}) {
+    const auto answered = [&](const std::string& id) {
+      auto referring = ReferringRequest::read(request(reference(id)));
+      EXPECT_TRUE(referring && *referring);
+      const auto& [response_id, references] = *(*referring)->references().begin();
+      const auto done =
+          is_kept ? (*referring)->insert(response_id, kept, references, 1000) : (*referring)->leave_out(references);
+      return done ? (*referring)->body() : "refused";
+    };
+    EXPECT_EQ(answered("rs_" + uuid + "_0"), request(thought("rs_" + uuid + "_0")));
+    EXPECT_EQ(answered("msg_" + uuid + "_7"), "refused");
+  }
 }
 
 // Its input is nobody's event.

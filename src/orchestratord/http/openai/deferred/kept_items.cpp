@@ -20,6 +20,7 @@ using chat::text_at;
 
 constexpr std::size_t kUuidBytes = 36;
 constexpr std::string_view kReference = "item_reference";
+constexpr std::string_view kThoughtPrefix = "rs_";
 
 std::string_view type_of(const json::object& item) {
   const std::string_view type = text_at(item, "type");
@@ -99,15 +100,20 @@ base::Result<std::optional<ReferringRequest>> ReferringRequest::read(std::string
   const json::value* input = parsed.get_object().if_contains("input");
   if (input == nullptr || !input->is_array()) return std::nullopt;
   ReferringRequest out(parsed.get_object());
+  bool leaves_out = false;
   for (std::size_t i = 0; i < input->get_array().size(); ++i) {
     const json::object* item = input->get_array()[i].if_object();
     if (item == nullptr || text_at(*item, "type") != kReference) continue;
     ItemReference reference{.index = i, .id = std::string(text_at(*item, "id"))};
     std::string response_id = response_of(reference.id);
-    if (response_id.empty()) return base::fail(no_such_item(reference));
+    if (response_id.empty()) {
+      TRY(out.leave_out({reference}));
+      leaves_out = true;
+      continue;
+    }
     out.references_[std::move(response_id)].push_back(std::move(reference));
   }
-  if (out.references_.empty()) return std::nullopt;
+  if (out.references_.empty() && !leaves_out) return std::nullopt;
   TRY(wire::check_json(body, parsed));
   if (out.references_.size() > kReferredResponsesMax) {
     return chat::refused("input", "range",
@@ -116,6 +122,15 @@ base::Result<std::optional<ReferringRequest>> ReferringRequest::read(std::string
                                      out.references_.size(), kReferredResponsesMax));
   }
   return out;
+}
+
+base::Result<> ReferringRequest::leave_out(const std::vector<ItemReference>& references) {
+  for (const ItemReference& reference : references) {
+    if (!reference.id.starts_with(kThoughtPrefix)) return base::fail(no_such_item(reference));
+    body_.at("input").as_array().at(reference.index) =
+        json::object{{"type", "reasoning"}, {"id", reference.id}, {"summary", json::array()}};
+  }
+  return {};
 }
 
 base::Result<> ReferringRequest::insert(std::string_view response_id, std::string_view kept,
@@ -136,7 +151,10 @@ base::Result<> ReferringRequest::insert(std::string_view response_id, std::strin
   json::array& input = body_.at("input").as_array();
   for (const ItemReference& reference : references) {
     const auto it = items.find(reference.id);
-    if (it == items.end()) return base::fail(no_such_item(reference));
+    if (it == items.end()) {
+      TRY(leave_out({reference}));
+      continue;
+    }
     inserted_bytes_ += json::serialize(it->second).size();
     if (inserted_bytes_ > bytes_max) {
       return chat::refused("input", "length",

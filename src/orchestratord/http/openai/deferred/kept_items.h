@@ -33,6 +33,9 @@ using ItemReferences = std::map<std::string, std::vector<ItemReference>, std::le
 
 // A request whose input has references. Absent: it has none, or is no request. Errors: INVALID_PARAMS, NOT_FOUND (an id that is no
 // item's of any response), each with the field.
+//
+// No model is told the thoughts of an earlier turn, so those that are not kept lack nothing: what names them becomes an item of thoughts that
+// is empty.
 class ReferringRequest {
  public:
   static base::Result<std::optional<ReferringRequest>> read(std::string_view body);
@@ -42,6 +45,8 @@ class ReferringRequest {
   // and INVALID_PARAMS where the input gets longer than `bytes_max`; with the field.
   base::Result<> insert(std::string_view response_id, std::string_view kept,
                         const std::vector<ItemReference>& references, std::size_t bytes_max);
+  // For those that name nothing. Errors: NOT_FOUND, with the field: one names more than thoughts.
+  base::Result<> leave_out(const std::vector<ItemReference>& references);
   std::string body() const;
 
  private:

@@ -278,7 +278,10 @@ base::Result<> KeptResponses::check_referred(const net::http::Principal& caller,
   const std::int64_t bytes_max = kReferredRequestsMax * context_.config->orchestratord.limits.request_bytes_max;
   std::uint64_t bytes = 0;
   for (const auto& [response_id, references] : referring.references()) {
-    if (!check_owner(caller, response_id)) return base::fail(no_such_item(references.front()));
+    if (!check_owner(caller, response_id)) {
+      TRY(referring.leave_out(references));
+      continue;
+    }
     if (find_open(response_id) != nullptr) {
       return base::fail(
           Error{ErrorCode::kConflict, "the response of this item has not ended; wait until it has", {}}.with(
