@@ -263,6 +263,17 @@ template <>
 struct Codec<ThinkingOfChat> : LooseCodec<ThinkingOfChat> {};
 
 template <>
+struct Table<ReasoningOfChat> {
+  using S = ReasoningOfChat;
+  static Fields fields() {
+    return {optional("effort", &S::effort, "reasoning_effort, where that is left out."),
+            optional("enabled", &S::enabled, "enable_thinking, where neither that nor thinking says it.")};
+  }
+};
+template <>
+struct Codec<ReasoningOfChat> : LooseCodec<ReasoningOfChat> {};
+
+template <>
 struct Codec<SamplerNames> {
   static constexpr double kLettersMax = 64;
 
@@ -387,6 +398,8 @@ struct Table<ChatCompletionRequest> {
         optional("enable_thinking", &S::enable_thinking,
                  "The template's variable of this name, where chat_template_kwargs does not have it."),
         optional("thinking", &S::thinking, "The same, where enable_thinking is left out."),
+        optional("reasoning", &S::reasoning,
+                 "Other spellings of two fields. Members that are not listed change nothing."),
         optional("thinking_budget", &S::thinking_budget, kChangesNothing),
         optional("options", &S::options, "Of Ollama's clients. Members that are not listed change nothing."),
         optional("drop_params", &S::drop_params, kChangesNothing),

@@ -73,6 +73,11 @@ struct OllamaOptionsOfChat {
 struct ThinkingOfChat {
   ThinkingMode type = ThinkingMode::kAuto;  // kAuto and kAdaptive: as the chat template has it
 };
+// As OpenRouter has it; the members that are not here change nothing.
+struct ReasoningOfChat {
+  std::optional<ReasoningEffort> effort;  // reasoning_effort, where that is omitted
+  std::optional<bool> enabled;            // enable_thinking, where neither that nor thinking says
+};
 // On the wire a list of names, or a text with a letter for each.
 struct SamplerNames {
   std::vector<std::string> names;
@@ -124,6 +129,7 @@ struct ChatCompletionRequest {
   // Of other servers.
   std::optional<bool> enable_thinking;     // the template's variable, where chat_template_kwargs has none
   std::optional<ThinkingOfChat> thinking;  // the same, where enable_thinking is omitted
+  std::optional<ReasoningOfChat> reasoning;
   std::optional<OllamaOptionsOfChat> options;
   Ignored drop_params, extra_body, keep_alive, thinking_budget;
   Ignored metadata, prediction, prompt_cache_key, prompt_cache_options, prompt_cache_retention, safety_identifier,

@@ -164,6 +164,8 @@ REQUESTS = {
     "llama.vscode, edit, older": chat(**{**LLAMA_CPP, "stream": False}),
     "Goose by Ollama": chat(stream=True, stream_options={"include_usage": True}, tools=[FUNCTION], messages=AGENT_TURNS, max_tokens=None,
                             options={"num_predict": 4, "num_ctx": 4096}),
+    "Qwen Code": chat(stream=True, stream_options={"include_usage": True}, tools=[FUNCTION], messages=AGENT_TURNS, reasoning={"effort": "medium"}),
+    "Qwen Code, without thoughts": chat(stream=True, reasoning={"enabled": False}),
     "aider": chat(stream=True, temperature=0, messages=[SYSTEM, USER, {"role": "assistant", "content": "Ok."}, USER]),
     "Zed": chat(stream=True, stream_options={"include_usage": True}, max_completion_tokens=4, stop=[], temperature=1.0, tools=[FUNCTION],
                 tool_choice="auto", parallel_tool_calls=False, prompt_cache_key="p", messages=AGENT_TURNS),

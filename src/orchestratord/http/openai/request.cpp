@@ -162,7 +162,8 @@ base::Result<std::optional<std::int64_t>> chat_tokens_max(const wire::ChatComple
 
 // Absent: the request says nothing of it.
 std::optional<bool> wants_thinking(const wire::ChatCompletionRequest& body) {
-  if (body.enable_thinking || !body.thinking) return body.enable_thinking;
+  if (body.enable_thinking) return body.enable_thinking;
+  if (!body.thinking) return body.reasoning ? body.reasoning->enabled : std::nullopt;
   switch (body.thinking->type) {
     case wire::ThinkingMode::kEnabled: return true;
     case wire::ThinkingMode::kDisabled: return false;
@@ -172,7 +173,9 @@ std::optional<bool> wants_thinking(const wire::ChatCompletionRequest& body) {
 
 // What the request says is more than what follows from an effort.
 chat::Thinking chat_thinking(const wire::ChatCompletionRequest& body) {
-  chat::Thinking out = body.reasoning_effort ? thinking_of(*body.reasoning_effort) : chat::Thinking{};
+  std::optional<wire::ReasoningEffort> effort = body.reasoning_effort;
+  if (!effort && body.reasoning) effort = body.reasoning->effort;
+  chat::Thinking out = effort ? thinking_of(*effort) : chat::Thinking{};
   if (const std::optional<bool> wanted = wants_thinking(body)) out.enabled = wanted;
   return out;
 }

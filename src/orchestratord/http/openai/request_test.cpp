@@ -204,6 +204,25 @@ TEST(OpenAiChat, WhetherToThinkHasOtherSpellings) {
   EXPECT_EQ(kwargs(R"("enable_thinking":true,"reasoning_effort":"none")"), R"({"enable_thinking":true})");
 }
 
+TEST(OpenAiChat, ReasoningHasAnEffortAndASwitch) {
+  const auto kwargs = [](const std::string& members) {
+    const auto variables = chat(members).submission.chat_template_kwargs;
+    return variables ? variables->text : std::string();
+  };
+  EXPECT_EQ(kwargs(R"("reasoning":{"effort":"medium"})"), R"({"reasoning_effort":"medium"})");
+  EXPECT_EQ(kwargs(R"("reasoning":{"effort":"none"})"), R"({"enable_thinking":false})");
+  EXPECT_EQ(kwargs(R"("reasoning":{"effort":"high"},"reasoning_effort":"low")"), R"({"reasoning_effort":"low"})");
+  EXPECT_EQ(kwargs(R"("reasoning":{"enabled":false})"), R"({"enable_thinking":false})");
+  EXPECT_EQ(kwargs(R"("reasoning":{"enabled":true,"effort":"high","max_tokens":9,"exclude":false})"),
+            R"({"enable_thinking":true,"reasoning_effort":"high"})");
+  EXPECT_EQ(kwargs(R"("reasoning":{"enabled":true},"enable_thinking":false)"), R"({"enable_thinking":false})");
+  EXPECT_EQ(kwargs(R"("reasoning":{"enabled":true},"thinking":{"type":"disabled"})"), R"({"enable_thinking":false})");
+  EXPECT_EQ(kwargs(R"("reasoning":{"enabled":true},"thinking":{"type":"auto"})"), "")
+      << "it says: as the template has it";
+  EXPECT_EQ(kwargs(R"("reasoning":{"effort":null,"enabled":null,"summary":"auto"})"), "");
+  EXPECT_EQ(kwargs(R"("reasoning":{})"), "");
+}
+
 // It is for a proxy on the way.
 TEST(OpenAiChat, DropParamsChangesNothing) {
   EXPECT_EQ(wire::encode(chat(R"("drop_params":true)").submission), wire::encode(chat("").submission));
@@ -325,6 +344,9 @@ TEST(OpenAiChat, RefusalsNameTheFieldAndTheReason) {
       {R"("thinking":{"budget_tokens":1})", "thinking.type", "missing"},
       {R"("thinking":{"type":"hard"})", "thinking.type", "enum"},
       {R"("thinking":true)", "thinking", "type"},
+      {R"("reasoning":{"effort":"much"})", "reasoning.effort", "enum"},
+      {R"("reasoning":{"enabled":1})", "reasoning.enabled", "type"},
+      {R"("reasoning":"high")", "reasoning", "type"},
       {R"("repeat_penalty":1.5,"repetition_penalty":1.2)", "repeat_penalty", "combination"},
       {R"("repeat_penalty":3)", "repeat_penalty", "range"},
       {R"("repeat_penalty":1.5,"repeat_last_n":32,"penalty_last_n":64)", "repeat_last_n", "combination"},
