@@ -338,7 +338,7 @@ struct Table<OpenAiRequest> {
   static Fields model_or_only() {
     return {optional("model", &S::model,
                      "As in /v2/tasks: an alias, file:/absolute/path or hf:org/repo. Omitted or empty: the only model "
-                     "that has a name.",
+                     "that has a name and may write.",
                      {0, 512})};
   }
   static Fields model() {

@@ -267,20 +267,27 @@ def test_a_token_where_none_is_configured(stack, field):
 
 
 # Clients of servers of one model name none.
-def test_the_only_model_needs_no_name(stack):
+def test_the_only_model_needs_no_name(stack, tmp_path):
     asked = {"prompt": "Once upon", "max_tokens": 4, "seed": 7}
     several = stack.request("POST", "/v1/completions", asked)
     assert several.status == 400 and several.json["error"]["param"] == "model"
     assert all(name in several.json["error"]["message"] for name in ("chat", "coder", "demo")), several.body
-    own = Stack()
+    assert not any(name in several.json["error"]["message"] for name in ("embed", "judge")), "they are known to write nothing"
+    write_embedding_model(tmp_path / "embed")
+    own = Stack({"models.aliases.embed": f"file:{tmp_path / 'embed'}", "models.allowed_roots": f"{MODEL.parent},{tmp_path}"})
     del own.settings["models.aliases.demo-f16"]
     with own:
+        facts = "/v2/catalog/models/embed?facts=true"
+        wait_for("the model that embeds to be known", lambda: "facts" in own.request("GET", facts).json)
         unnamed = [own.request("POST", "/v1/completions", {**asked, **model}) for model in ({}, {"model": ""}, {"model": None}, {"n": 2})]
         assert [answer.status for answer in unnamed] == [200] * 4, unnamed[0].body
         assert [answer.json["model"] for answer in unnamed] == ["demo"] * 4
         named = own.request("POST", "/v1/completions", {**asked, "model": "demo"}).json
         assert [answer.json["choices"][0]["text"] for answer in unnamed] == [named["choices"][0]["text"]] * 4
         assert own.request("POST", "/v1/chat/completions", {"messages": [USER]}).json["error"]["param"] != "model", "it has no chat template"
+        assert own.request("POST", "/completion", {"prompt": "Once upon", "n_predict": 4}).json["model"] == "demo"
+        assert own.request("POST", "/embedding", {"content": "a"}).status == 200, "there is one that embeds"
+        assert "several" in own.request("POST", "/tokenize", {"content": "a"}).json["error"]["message"]
         assert own.request("POST", "/v1/responses", {"input": "go"}).json["error"]["param"] == "model", "what is kept has a name"
 
 

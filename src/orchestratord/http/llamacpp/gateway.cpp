@@ -7,6 +7,7 @@
 
 #include "base/assert.h"
 #include "orchestratord/core/jobs/job.h"
+#include "orchestratord/http/chat/only_model.h"
 #include "orchestratord/http/llamacpp/answers.h"
 #include "orchestratord/http/llamacpp/completion/renderer.h"
 #include "orchestratord/http/llamacpp/embedding/embedding.h"
@@ -15,9 +16,15 @@
 
 namespace llorch::orchestratord::http::llamacpp {
 
-void Gateway::answer(const net::Request& request, const std::optional<std::string>& model, Answer answer,
+base::Result<std::string> Gateway::name_of(const std::optional<std::string>& model,
+                                           std::optional<wire::Workload> workload) const {
+  if (model) return *model;
+  return chat::only_model(chat::with_known_facts(context_.names->list(), *context_.catalog), workload);
+}
+
+void Gateway::answer(const net::Request& request, const Asked& asked, Answer answer,
                      const net::ExchangePtr& exchange) const {
-  const auto name = model_of(model, context_.names->list());
+  const auto name = name_of(asked.model, asked.workload);
   if (!name) return refuse(context_, exchange, name.error());
   tasks::find_model(context_, context_.names->use(*name), request.correlation_id,
                     [this, answer = std::move(answer), exchange](base::Result<tasks::FoundModel> found) {
@@ -36,7 +43,7 @@ void Gateway::tokenize(const net::Request& request, const net::ExchangePtr& exch
   if (!decoded) return refuse(context_, exchange, std::move(decoded).error());
   const auto model = decoded->model;
   answer(
-      request, model,
+      request, {.model = model, .workload = {}},
       [body = *std::move(decoded)](const models::KnownModel& known) { return tokenize_body(*known.tokenizer, body); },
       exchange);
 }
@@ -46,7 +53,7 @@ void Gateway::detokenize(const net::Request& request, const net::ExchangePtr& ex
   if (!decoded) return refuse(context_, exchange, std::move(decoded).error());
   const auto model = decoded->model;
   answer(
-      request, model,
+      request, {.model = model, .workload = {}},
       [this, body = *std::move(decoded)](const models::KnownModel& known) {
         return detokenize_body(*known.tokenizer, body.tokens, context_.config->orchestratord.limits.prompt_bytes_max);
       },
@@ -60,7 +67,7 @@ void Gateway::apply_template(const net::Request& request, const net::ExchangePtr
   auto inputs = tasks::take_inputs(*std::move(decoded), context_.config->orchestratord.limits);
   if (!inputs) return refuse(context_, exchange, std::move(inputs).error());
   answer(
-      request, model,
+      request, {.model = model, .workload = wire::Workload::kCompletion},
       [this, inputs = *std::move(inputs)](const models::KnownModel& known) -> base::Result<std::string> {
         const auto prepared = TRY(tasks::prepare(inputs, chat::ToolUse{}, known, context_.clock->now()));
         return apply_template_body(prepared.prompt.text);
@@ -70,7 +77,7 @@ void Gateway::apply_template(const net::Request& request, const net::ExchangePtr
 
 void Gateway::props(const net::Request& request, const net::ExchangePtr& exchange) {
   const auto asked = request.query_param("model");
-  const auto name = model_of(asked ? std::optional<std::string>(*asked) : std::nullopt, context_.names->list());
+  const auto name = name_of(asked ? std::optional<std::string>(*asked) : std::nullopt, wire::Workload::kCompletion);
   if (!name) return refuse(context_, exchange, name.error());
   tasks::find_model(context_, context_.names->resolve(*name), request.correlation_id,
                     [this, name = *name, exchange](base::Result<tasks::FoundModel> found) {
@@ -83,7 +90,7 @@ void Gateway::props(const net::Request& request, const net::ExchangePtr& exchang
 }
 
 bool Gateway::name_model(CompletionCall& call, const Caller& caller) const {
-  auto name = model_of(call.submission.model, context_.names->list());
+  auto name = name_of(call.submission.model, wire::Workload::kCompletion);
   if (!name) {
     refuse(context_, caller.exchange, std::move(name).error());
     return false;
@@ -137,7 +144,7 @@ void Gateway::submit(CompletionCall call, Caller caller) {
 }
 
 void Gateway::submit_whole(wire::SubmitRequest submission, Caller caller, MakeRenderer make_renderer) {
-  auto name = model_of(submission.model, context_.names->list());
+  auto name = name_of(submission.model, submission.workload.value_or(wire::Workload::kCompletion));
   if (!name) return refuse(context_, caller.exchange, std::move(name).error());
   submission.model = *name;
   submitter_.submit(

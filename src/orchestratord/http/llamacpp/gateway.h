@@ -29,8 +29,13 @@ class Gateway {
 
  private:
   using Answer = std::function<base::Result<std::string>(const models::KnownModel&)>;  // a body
-  void answer(const net::Request& request, const std::optional<std::string>& model, Answer answer,
-              const net::ExchangePtr& exchange) const;
+  struct Asked {
+    std::optional<std::string> model;
+    std::optional<wire::Workload> workload;  // of the model of a request that names none; absent: any
+  };
+  base::Result<std::string> name_of(const std::optional<std::string>& model,
+                                    std::optional<wire::Workload> workload) const;
+  void answer(const net::Request& request, const Asked& asked, Answer answer, const net::ExchangePtr& exchange) const;
   struct Caller {
     net::http::Principal principal;
     base::CorrelationId correlation_id;

@@ -2,6 +2,7 @@
 
 #include <boost/json.hpp>
 
+#include "orchestratord/http/chat/only_model.h"
 #include "orchestratord/http/llamacpp/answers.h"
 #include "orchestratord/http/llamacpp/errors.h"
 #include "orchestratord/http/llamacpp/request.h"
@@ -86,13 +87,30 @@ TEST(LlamaCpp, AConversationIsOneThatV2WouldTake) {
 }
 
 TEST(LlamaCpp, TheOnlyModelNeedsNoName) {
-  EXPECT_EQ(model_of("m", {}), "m");
-  EXPECT_EQ(model_of({}, {{.model_id = "tale"}}), "tale");
-  EXPECT_EQ(detail(model_of({}, {}).error(), "field"), "model");
-  const auto several = model_of({}, {{.model_id = "a"}, {.model_id = "b"}});
+  EXPECT_EQ(chat::only_model({{.model_id = "tale"}}, {}), "tale");
+  EXPECT_EQ(detail(chat::only_model({}, {}).error(), "field"), "model");
+  const auto several = chat::only_model({{.model_id = "a"}, {.model_id = "b"}}, {});
   EXPECT_EQ(detail(several.error(), "reason"), "missing");
   EXPECT_TRUE(several.error().message.ends_with("have a name: a, b")) << several.error().message;
-  EXPECT_TRUE(model_of({}, std::vector<wire::CatalogModel>(17)).error().message.ends_with(", ..."));
+  EXPECT_TRUE(chat::only_model(std::vector<wire::CatalogModel>(17), {}).error().message.ends_with(", ..."));
+}
+
+TEST(LlamaCpp, AModelThatIsKnownToDoAnotherThingIsNotMeant) {
+  using enum wire::Workload;
+  const wire::CatalogModel unknown{.model_id = "unknown"};
+  wire::CatalogModel writes{.model_id = "writes"}, embeds{.model_id = "embeds"}, judges{.model_id = "judges"};
+  for (wire::CatalogModel* model : {&writes, &embeds, &judges}) model->facts.emplace();
+  embeds.facts->embedding_dimensions = 8;
+  judges.facts->reranks = true;
+  const std::vector<wire::CatalogModel> all = {writes, embeds, judges};
+  EXPECT_EQ(chat::only_model(all, kCompletion), "writes");
+  EXPECT_EQ(chat::only_model(all, kEmbedding), "embeds");
+  EXPECT_EQ(chat::only_model(all, kRerank), "judges");
+  EXPECT_TRUE(chat::only_model(all, {}).error().message.ends_with(": writes, embeds, judges"));
+  EXPECT_EQ(chat::only_model({unknown, embeds}, kCompletion), "unknown");
+  EXPECT_TRUE(chat::only_model({unknown, writes, embeds}, kCompletion).error().message.ends_with(": unknown, writes"));
+  EXPECT_EQ(chat::only_model({embeds}, kCompletion), "embeds") << "which says itself that it writes nothing";
+  EXPECT_TRUE(chat::only_model({embeds, judges}, kCompletion).error().message.ends_with(": embeds, judges"));
 }
 
 TEST(LlamaCpp, ErrorsHaveThatApisShape) {

@@ -1,6 +1,5 @@
 #include "orchestratord/http/llamacpp/request.h"
 
-#include "orchestratord/http/chat/only_model.h"
 #include "orchestratord/http/chat/parsing.h"
 #include "orchestratord/http/chat/tools.h"
 #include "wire/json.h"
@@ -28,11 +27,6 @@ base::Result<wire::SubmitRequest> decode_apply_template(std::string_view body) {
   out.model = std::move(read.model);
   TRY(chat::check_as_task(out));
   return out;
-}
-
-base::Result<std::string> model_of(const std::optional<std::string>& model,
-                                   const std::vector<wire::CatalogModel>& named) {
-  return model ? base::Result<std::string>(*model) : chat::only_model(named);
 }
 
 }  // namespace llorch::orchestratord::http::llamacpp

@@ -1,12 +1,8 @@
 #pragma once
 // Bodies of llama.cpp's API. Pure. Errors of all: INVALID_PARAMS with details {field, reason}.
-#include <optional>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include "base/result.h"
-#include "wire/catalog.h"
 #include "wire/llamacpp.h"
 #include "wire/task.h"
 
@@ -16,9 +12,5 @@ base::Result<wire::TokenizeRequest> decode_tokenize(std::string_view body);
 base::Result<wire::DetokenizeRequest> decode_detokenize(std::string_view body);
 // `model` is set if the request names one.
 base::Result<wire::SubmitRequest> decode_apply_template(std::string_view body);
-
-// The name that a request means: the one it says, else the only one of `named`.
-base::Result<std::string> model_of(const std::optional<std::string>& model,
-                                   const std::vector<wire::CatalogModel>& named);
 
 }  // namespace llorch::orchestratord::http::llamacpp

@@ -106,7 +106,8 @@ void Gateway::read_turn(const std::string& conversation_id, const net::Request& 
 
 base::Result<> Gateway::name_model(Call& call) const {
   if (!call.submission.model) {  // of a chat or a completion
-    call.submission.model = TRY(chat::only_model(context_.names->list()));
+    call.submission.model = TRY(chat::only_model(chat::with_known_facts(context_.names->list(), *context_.catalog),
+                                                 call.submission.workload.value_or(wire::Workload::kCompletion)));
     std::get<AnswerOptions>(call.answer).model = *call.submission.model;
   }
   call.submission.model = context_.names->known(*call.submission.model);
