@@ -89,17 +89,25 @@ template <>
 struct Table<ResponseFormat> {
   using S = ResponseFormat;
   static Fields fields() {
-    return {required("type", &S::type, "What the output is."),
-            optional("json_schema", &S::json_schema, "Exactly with type json_schema."),
-            optional("schema", &S::schema, "With type json_object: what the output follows. Omitted: any object.",
-                     {0, 1 << 20})};
+    return {
+        required("type", &S::type, "What the output is."),
+        optional("json_schema", &S::json_schema, "With type json_schema, where schema is left out."),
+        optional(
+            "schema", &S::schema,
+            "What the output follows, with type json_object, where it may be left out for any object, or json_schema.",
+            {0, 1 << 20})};
   }
 
   static base::Result<> validate(const S& f) {
-    if (f.schema && f.type != ResponseFormatType::kJsonObject) {
-      return field_error("response_format.schema", "combination", "schema stands beside type json_object alone");
+    if (f.schema && f.type == ResponseFormatType::kText) {
+      return field_error("response_format.schema", "combination",
+                         "schema stands beside type json_schema or json_object");
     }
-    if (f.json_schema.has_value() == (f.type == ResponseFormatType::kJsonSchema)) return {};
+    if (f.schema && f.json_schema) {
+      return field_error("response_format.schema", "combination", "schema and json_schema say the same; leave one out");
+    }
+    const bool has_one = f.json_schema || (f.schema && f.type == ResponseFormatType::kJsonSchema);
+    if (has_one == (f.type == ResponseFormatType::kJsonSchema)) return {};
     return field_error("response_format.json_schema", "combination", "type json_schema and json_schema go together");
   }
 };

@@ -36,8 +36,9 @@ struct NamedJsonSchema {
 };
 struct ResponseFormat {
   ResponseFormatType type = ResponseFormatType::kText;
-  std::optional<NamedJsonSchema> json_schema;  // exactly with kJsonSchema
-  std::optional<JsonSchema> schema;            // with kJsonObject, as other servers have it; omitted: any object
+  // With kJsonSchema exactly one of the two, with kJsonObject no json_schema, with kText none.
+  std::optional<NamedJsonSchema> json_schema;
+  std::optional<JsonSchema> schema;  // as other servers have it; omitted with kJsonObject: any object
 };
 struct StreamOptions {
   std::optional<bool> include_usage;

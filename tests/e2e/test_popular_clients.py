@@ -186,6 +186,7 @@ REQUESTS = {
                         "properties": {"kind": {"const": "f"}, "path": {"type": "string", "format": "file-path"}}}}}}}),
     "instructor, with a schema": chat(response_format={"type": "json_object", "schema": {
         "type": "object", "properties": {"at": {"enum": ["a", "b"]}}, "required": ["at"], "additionalProperties": False}}),
+    "llama.cpp's manual, with a schema": chat(response_format={"type": "json_schema", "schema": FORMAT["schema"]}),
     "LlamaIndex": chat(temperature=0.1, stream=False, tools=[FUNCTION], tool_choice="auto", messages=AGENT_TURNS),
     "Vercel AI SDK, compatible": chat(stream=True, response_format={"type": "json_schema", "json_schema": {
         "name": "response", "schema": {**SCHEMA, "$schema": "http://json-schema.org/draft-07/schema#"}}}),
@@ -310,6 +311,7 @@ def test_fields_of_other_servers_mean_what_they_say(stack):
     assert said(max_tokens=40, repeat_penalty=2, repeat_last_n=0) == plain == said(max_tokens=40, top_k=1, samplers=["temperature"])
     schema = {"type": "object", "properties": {"at": {"enum": ["a", "b"]}}, "required": ["at"], "additionalProperties": False}
     assert json.loads(said(max_tokens=200, response_format={"type": "json_object", "schema": schema})).keys() == {"at"}
+    assert json.loads(said(max_tokens=200, response_format={"type": "json_schema", "schema": schema})).keys() == {"at"}
     assert json.loads(said(max_tokens=200, json_schema=schema, extra_body={"json_schema": {"type": "integer"}})).keys() == {"at"}
 
 

@@ -176,6 +176,16 @@ TEST(OpenAiChat, AnObjectMayHaveASchema) {
             R"({"type":"object"})");
 }
 
+// As the manual of llama.cpp's server writes it.
+TEST(OpenAiChat, ASchemaMayStandWithoutAName) {
+  EXPECT_EQ(chat(R"("response_format":{"type":"json_schema","schema":{"type":"integer"}})")
+                .submission.sampling.json_schema->text,
+            R"({"type":"integer"})");
+  EXPECT_EQ(chat(R"("response_format":{"type":"json_schema","schema":{"type":"integer"},"json_schema":null})")
+                .submission.sampling.json_schema->text,
+            R"({"type":"integer"})");
+}
+
 TEST(OpenAiChat, ReasoningEffortIsAVariableOfTheTemplate) {
   const auto kwargs = [](const std::string& members) { return chat(members).submission.chat_template_kwargs->text; };
   EXPECT_EQ(kwargs(R"("reasoning_effort":"none")"), R"({"enable_thinking":false})");
@@ -356,7 +366,11 @@ TEST(OpenAiChat, RefusalsNameTheFieldAndTheReason) {
       {R"("stream_options":{"x":1},"stream":true)", "stream_options.x", "unknown"},
       {R"("response_format":{"type":"xml"})", "response_format.type", "enum"},
       {R"("response_format":{"type":"json_schema"})", "response_format.json_schema", "combination"},
-      {R"("response_format":{"type":"json_schema","schema":{}})", "response_format.schema", "combination"},
+      {R"("response_format":{"type":"json_schema","schema":null})", "response_format.json_schema", "combination"},
+      {R"("response_format":{"type":"json_schema","schema":{},"json_schema":{"name":"n"}})", "response_format.schema",
+       "combination"},
+      {R"("response_format":{"type":"json_object","json_schema":{"name":"n"}})", "response_format.json_schema",
+       "combination"},
       {R"("response_format":{"type":"text","schema":{}})", "response_format.schema", "combination"},
       {R"("response_format":{"type":"json_object","schema":7})", "response_format.schema", "type"},
       {R"("response_format":{"type":"json_object"},"regex":"a")", "response_format", "combination"},
