@@ -267,6 +267,10 @@ base::Result<> KeptResponses::insert_items(const net::http::Principal& caller, R
   const auto bytes_max = static_cast<std::size_t>(context_.config->orchestratord.limits.prompt_bytes_max);
   TRY(check_referred(caller, referring));
   for (const auto& [response_id, references] : referring.references()) {
+    if (!check_owner(caller, response_id)) {
+      TRY(referring.leave_out(references));
+      continue;
+    }
     const std::string kept = TRY(context_.blobs->read(response_id, 0, kReadBytesMax));
     TRY(referring.insert(response_id, kept, references, bytes_max));
   }
@@ -278,10 +282,7 @@ base::Result<> KeptResponses::check_referred(const net::http::Principal& caller,
   const std::int64_t bytes_max = kReferredRequestsMax * context_.config->orchestratord.limits.request_bytes_max;
   std::uint64_t bytes = 0;
   for (const auto& [response_id, references] : referring.references()) {
-    if (!check_owner(caller, response_id)) {
-      TRY(referring.leave_out(references));
-      continue;
-    }
+    if (!check_owner(caller, response_id)) continue;  // nothing of it is read
     if (find_open(response_id) != nullptr) {
       return base::fail(
           Error{ErrorCode::kConflict, "the response of this item has not ended; wait until it has", {}}.with(
