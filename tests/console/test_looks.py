@@ -12,7 +12,8 @@ from stack import OFTEN_HEARD, Stack
 CHECK = (pathlib.Path(__file__).parent / "accessibility.js").read_text()
 SIZES = {"wide": (1440, 900, False), "tablet": (900, 1100, False), "phone": (390, 844, True)}
 # When a view shows what it has to show.
-READY = {"playground": "document.querySelector('select')?.options.length === 2", "jobs": "document.querySelectorAll('.job').length > 8",
+READY = {"playground": "document.querySelector('select')?.options.length === 2 && !document.querySelector('button.main').disabled",
+         "jobs": "document.querySelectorAll('.job').length > 8",
          "pools": "document.querySelectorAll('.memory .part').length >= 7", "models": "document.querySelectorAll('.fits tr').length === 2",
          "plots": "document.querySelectorAll('.line[d*=L]').length >= 2", "settings": "document.querySelectorAll('.settings tr').length > 60",
          "about": "document.querySelectorAll('.about td').length > 10"}
