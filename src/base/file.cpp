@@ -28,7 +28,7 @@ std::filesystem::path home() {
 int create_beside(const std::filesystem::path& path, unsigned mode, std::filesystem::path& temporary) {
   for (int i = 0;; ++i) {
     temporary = path;
-    temporary += i == 0 ? fmt::format(".{}.tmp", ::getpid()) : fmt::format(".{}.{}.tmp", ::getpid(), i);
+    temporary += i == 0 ? fmt::format(".{}.tmp", ::getpid()) : fmt::format(".{}-{}.tmp", ::getpid(), i);
     ::unlink(temporary.c_str());
     const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
     if (fd >= 0 || errno != EEXIST || i == kBesideMax) return fd;

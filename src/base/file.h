@@ -27,7 +27,7 @@ class MappedFile {
 
 Result<std::string> read_file(const std::filesystem::path& path, std::size_t bytes_max);
 // Writes beside `path`, fsyncs, renames, fsyncs the directory: readers see the old or the new file, never a part. On
-// failure nothing is left beside it.
+// failure nothing is left beside it. REQUIRES: one thread of this process writes `path` at a time.
 Result<> write_file_atomic(const std::filesystem::path& path, std::string_view content, unsigned mode = 0600);
 // fsyncs the directory that holds `path`: a file created or renamed there keeps its name after a power cut. Errors: IO_ERROR.
 Result<> sync_parent_directory(const std::filesystem::path& path);

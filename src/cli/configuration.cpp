@@ -72,12 +72,14 @@ std::vector<std::string> secret_files(const config::Config& config) {
   return out;
 }
 
-// Root reads every secret, and the daemons, which do not run as root, read their own alone.
+// Root reads every secret, and daemons that do not run as root read their own alone. Whose they are, the directory tells that the caller has
+// named; that of the caller's own stack says nothing of a service's.
 void warn_of_owners(const GlobalOptions& global) {
+  if (global.state_dir.empty() && std::getenv("LLORCH_STATE_DIR") == nullptr) return;
   const auto config = load_config(global);
   const std::filesystem::path directory = state_directory(global);
   struct stat state {};
-  if (!config || ::stat(directory.c_str(), &state) != 0) return;
+  if (!config || ::stat(directory.c_str(), &state) != 0 || state.st_uid == 0) return;
   for (const std::string& file : secret_files(*config)) {
     struct stat secret {};
     if (::stat(file.c_str(), &secret) != 0 || secret.st_uid == state.st_uid) continue;

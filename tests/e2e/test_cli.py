@@ -471,8 +471,9 @@ def test_a_secret_that_the_daemons_cannot_read_is_named(tmp_path):
     secret.write_text(40 * "x")
     secret.chmod(0o600)
     config.write_text(f"auth: {{token_file: {secret}}}\n")
-    for owner, named in ((54321, True), (0, False)):
+    for owner, secrets_owner, named in ((54321, 0, True), (0, 0, False), (0, 54321, False), (54321, 54321, False)):
         os.chown(state, owner, -1)
+        os.chown(secret, secrets_owner, -1)
         done = llorch("config", "validate", str(config), state_dir=state)
         assert done.returncode == 0 and done.stdout == b"the configuration is valid\n", done
         assert (f"chown {owner} {secret}" in done.stderr.decode()) == named, done.stderr

@@ -349,7 +349,7 @@ void CatalogModels::add_pulled(NamedModel model, const CreatedDone& done) {
 }
 
 void CatalogModels::add_file(NamedModel model, const base::CorrelationId& correlation_id, CreatedDone done) {
-  auto ref = models::resolve_model_ref(model.source, {}, context_.roots);
+  auto ref = models::resolve_model_ref(model.source, {{model.source, model.source}}, context_.roots);  // the operator's
   if (!ref) return done(base::fail(std::move(ref).error()));
   model.model_ref = *std::move(ref);
   const std::string wanted = model.model_ref;

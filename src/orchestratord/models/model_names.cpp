@@ -160,7 +160,9 @@ base::Result<> check_usable(const wire::NamedModel& model) {
 base::Result<ModelNames::Resolved> ModelNames::resolve(std::string_view model) const {
   if (const auto named = find_named(model)) {
     TRY(check_usable(*named));
-    std::string ref = TRY(resolve_model_ref(named->model_ref, {}, options_.roots));
+    std::map<std::string, std::string> operators;
+    if (!named->watched) operators.emplace(named->model_ref, named->model_ref);
+    std::string ref = TRY(resolve_model_ref(named->model_ref, operators, options_.roots));
     keep(named->model_ref, ref);
     return Resolved{std::move(ref), named->checksum, named->watched};
   }

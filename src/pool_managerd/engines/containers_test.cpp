@@ -25,22 +25,22 @@ class ContainersTest : public testing::Test {
     const fs::path program = directory_ / "podman";
     std::ofstream(program) << "#!/bin/sh\necho \"$*\" >> " << (directory_ / "log").string() << "\n" << script << "\n";
     fs::permissions(program, fs::perms::owner_all);
-    return {program.string(), "llorch-tale-1"};
+    return {program.string(), name_};
   }
   std::string log() const { return *base::read_file(directory_ / "log", 4096); }
 
+  const std::string name_ = "llorch-tale-" + std::to_string(::getpid());  // processes of all the machine are looked at
   const fs::path directory_ = fs::temp_directory_path() / ("llorch_containers_" + std::to_string(::getpid()));
 };
 
 TEST_F(ContainersTest, KillsRemovesAndLooks) {
   EXPECT_TRUE(remove_container(container("[ $1 = ps ]")));  // kill and rm have nothing to do and say so
-  EXPECT_EQ(log(),
-            "kill llorch-tale-1\nrm --force llorch-tale-1\n"
-            "ps --all --format {{.Names}} --filter name=^llorch-tale-1$\n");
+  EXPECT_EQ(log(), "kill " + name_ + "\nrm --force " + name_ + "\nps --all --format {{.Names}} --filter name=^" +
+                       name_ + "$\n");
 }
 
 TEST_F(ContainersTest, WhatIsListedStillIsNotGone) {
-  EXPECT_EQ(remove_container(container("[ $1 = ps ] && echo llorch-tale-1")).error().code, base::ErrorCode::kIoError);
+  EXPECT_EQ(remove_container(container("[ $1 = ps ] && echo " + name_)).error().code, base::ErrorCode::kIoError);
   EXPECT_EQ(remove_container(container("exit 125")).error().code, base::ErrorCode::kIoError) << "nobody knows";
   EXPECT_EQ(remove_container({(directory_ / "none").string(), "x"}).error().code, base::ErrorCode::kIoError);
 }
@@ -71,6 +71,7 @@ pid_t start_watcher(uid_t user, const std::string& name) {
 TEST_F(ContainersTest, AWatcherThatIsLeftGoesWithItsContainer) {
   const Container gone = container("[ $1 = ps ]");
   const pid_t watcher = start_watcher(::getuid(), gone.name);
+  ASSERT_GT(watcher, 0);
   EXPECT_TRUE(remove_container(gone));
   EXPECT_EQ(::waitpid(watcher, nullptr, 0), watcher);
 }
@@ -79,6 +80,7 @@ TEST_F(ContainersTest, AnotherUsersProcessIsNoWatcher) {
   if (::geteuid() != 0) GTEST_SKIP() << "root alone starts processes of others";
   const Container gone = container("[ $1 = ps ]");
   const pid_t stranger = start_watcher(54321, gone.name);
+  ASSERT_GT(stranger, 0);
   EXPECT_TRUE(remove_container(gone));
   EXPECT_EQ(::waitpid(stranger, nullptr, WNOHANG), 0) << "and nobody ends it";
   ::kill(-stranger, SIGKILL);

@@ -70,7 +70,10 @@ async function follow(job, talk) {
       if (event === "started") Object.assign(job, { status: "running", startedAt: performance.now(), seed: data.seed, waitMs: data.queue_wait_ms, note: "" });
       else if (event === "token") addToken(job, data);
       else if (event === "end") Object.assign(job, { status: "completed", end: data, receipt: data.receipt, note: job.tokens < data.tokens_out ? "It ended a while ago; its text is held no more." : "" });
-      else if (event === "error") fail(job, { ...data, correlationId: data.correlation_id });
+      else if (event === "error") {
+        fail(job, { ...data, correlationId: data.correlation_id });
+        job.note = "";
+      }
       changed();
     }
   } catch (error) {
