@@ -117,10 +117,11 @@ class StreamHubTest : public testing::Test {
                                },
                            .ticks_per_s = ticks_per_s});
   }
-  StreamPtr running(const std::string& id, wire::OnDisconnect policy = wire::OnDisconnect::kCancel) {
+  StreamPtr running(const std::string& id, wire::OnDisconnect policy = wire::OnDisconnect::kCancel,
+                    bool is_held = false) {
     StreamPtr stream = hub_->open(base::JobId(id), policy);
     stream->queued({.job_id = id});
-    stream->begin_attempt();
+    stream->begin_attempt(is_held);
     stream->started({.job_id = id, .seed = 1});
     return stream;
   }
@@ -196,12 +197,10 @@ TEST_F(StreamHubTest, AHeldStreamTellsAllOfItAtItsRelease) {
 
 // What ends is told whole: its last row is on the disk.
 TEST_F(StreamHubTest, TheEndReleasesAHeldStream) {
-  const StreamPtr stream = hub_->open(base::JobId("job-1"), wire::OnDisconnect::kCancel);
-  stream->queued({.job_id = "job-1"});
+  const StreamPtr stream = running("job-1", wire::OnDisconnect::kCancel, true);
   const auto client = attach(stream);
-  stream->begin_attempt(true);
-  stream->started({.job_id = "job-1", .seed = 1});
   token(stream, 0);
+  EXPECT_TRUE(client->names().empty());
   finish(stream);
   EXPECT_EQ(client->names(), (std::vector<std::string>{"queued", "started", "token", "end"}));
 }
