@@ -29,17 +29,18 @@ ASKED = {
     "generate": {"prompt": "go"},
     "apply-template": {"messages": [{"role": "user", "content": "go"}]},
 }
-# Texts in languages of their own, and what names something that is not there.
-SPECIAL = ("dimensions", "grammar", "json_schema", "regex", "previous_response_id", "conversation", "suffix", "template", "truncation", "task_id", "session_id")
+# Texts in languages of their own, what names something that is not there, and other names of fields, which must not contradict them.
+SPECIAL = ("dimensions", "grammar", "json_schema", "regex", "previous_response_id", "conversation", "suffix", "template", "truncation", "task_id", "session_id",
+           "repeat_penalty", "repeat_last_n", "typ_p", "dry_penalty_last_n", "samplers")
 
 
 def answerable(path, body):
-    """Of every other body the plain members alone, beside a request that the model can answer."""
+    """Of every other body the plain members alone, beside a request that a model can answer. Several have a name, so that it is named."""
     asked = next((fields for part, fields in ASKED.items() if part in path), None)
     if asked is None or zlib.crc32(repr(body).encode()) % 2:
         return body
     plain = {name: value for name, value in body.items() if isinstance(value, (bool, int, float, str)) and name not in SPECIAL}
-    return {**plain, **asked}
+    return {"model": model_for(path), **plain, **asked}
 
 
 def lower_limits(fields):
