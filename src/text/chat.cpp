@@ -7,6 +7,7 @@
 #include <boost/json.hpp>
 #include <utility>
 
+#include "base/error_detail.h"
 #include "base/find_text.h"
 #include "base/parse_json.h"
 #include "base/utf8.h"
@@ -96,9 +97,7 @@ base::Result<jinja::RenderedText> render_in_roles(const jinja::ChatTemplate& cha
 // Not by its tokenizer, whose refusals are of the text.
 bool is_refused_by_template(const base::Error& error) {
   const std::string reason = "chat_template";
-  return std::ranges::any_of(error.details, [](const auto& detail) {
-    return detail.first == "reason" && detail.second == base::DetailValue("chat_template");
-  });
+  return base::has_detail(error, "reason", "chat_template");
 }
 
 // The template with the texts in place of each {query} and {document}.

@@ -158,7 +158,7 @@ base::Result<> check_usable(const wire::NamedModel& model) {
 
 // The file system is asked without the lock: others list names meanwhile.
 base::Result<ModelNames::Resolved> ModelNames::resolve(std::string_view model) const {
-  if (const auto named = find_named(model)) {
+  if (const auto named = find(model)) {
     TRY(check_usable(*named));
     std::map<std::string, std::string> operators;
     if (!named->watched) operators.emplace(named->model_ref, named->model_ref);
@@ -181,7 +181,7 @@ base::Result<ModelNames::Resolved> ModelNames::resolve(std::string_view model) c
 
 base::Result<std::string> ModelNames::reference_of(std::string_view model) const {
   std::string ref(model);
-  if (auto named = find_named(model)) {
+  if (auto named = find(model)) {
     TRY(check_usable(*named));
     ref = std::move(named->model_ref);
   } else if (const auto it = options_.configured.find(ref); it != options_.configured.end()) {
@@ -256,9 +256,7 @@ std::string ModelNames::known(const std::string& model) const {
 
 bool ModelNames::has(const std::string& model_id) const { return is_configured(model_id) || find(model_id); }
 
-std::optional<wire::NamedModel> ModelNames::find(const std::string& model_id) const { return find_named(model_id); }
-
-std::optional<wire::NamedModel> ModelNames::find_named(std::string_view model_id) const {
+std::optional<wire::NamedModel> ModelNames::find(std::string_view model_id) const {
   const std::lock_guard lock(mutex_);
   const auto it = models_.find(model_id);
   return it == models_.end() ? std::nullopt : std::optional(it->second);

@@ -53,7 +53,7 @@ class ModelNames {
   bool has(const std::string& model_id) const;
   bool is_configured(const std::string& model_id) const { return options_.configured.contains(model_id); }
   // Names given at run time.
-  std::optional<wire::NamedModel> find(const std::string& model_id) const;
+  std::optional<wire::NamedModel> find(std::string_view model_id) const;
   std::vector<wire::NamedModel> named() const;
   // Adds it, or takes the place of what is the same model: of one source, pool and wanted checksum, watched or not; what an operator has
   // set of that one, and when it was used, stay. Errors: CONFLICT (another model has the name), IO_ERROR, PAYLOAD_TOO_LARGE (too many
@@ -69,7 +69,6 @@ class ModelNames {
   base::Result<> read();
   base::Result<> write(const Models& models) const;
   base::Result<> replace(const std::function<base::Result<>(Models&)>& change);
-  std::optional<wire::NamedModel> find_named(std::string_view model) const;
   void keep(const std::string& ref, const std::string& real) const;
   std::string kept(const std::string& ref) const;
   std::string nearest_name(std::string_view word) const;

@@ -13,6 +13,7 @@
 #include "orchestratord/http/openai/deferred/batches.h"
 #include "orchestratord/http/openai/deferred/files.h"
 #include "orchestratord/http/tasks/kept_facts.h"
+#include "orchestratord/http/testing/noting_exchange.h"
 #include "orchestratord/http/testing/test_thread.h"
 
 namespace llorch::orchestratord::http::deferred {
@@ -21,31 +22,6 @@ namespace {
 namespace json = boost::json;
 using tasks::object_of;
 using tasks::text_of;
-
-// Notes how it is answered.
-class Client final : public net::Exchange {
- public:
-  bool respond(net::Response response) override {
-    status = response.status;
-    return true;
-  }
-  bool respond_error(const base::Error& error) override {
-    refused = error.code;
-    return true;
-  }
-  bool start_stream(int, net::http::Headers) override { return false; }
-  bool write(std::string_view) override { return false; }
-  bool end() override { return false; }
-  void abort() override {}
-  std::size_t queued_bytes() const override { return 0; }
-  std::uint64_t sent_bytes() const override { return 0; }
-  bool closed() const override { return false; }
-  void on_drain(std::size_t, std::function<void()>) override {}
-  void on_close(std::function<void(net::CloseReason)>) override {}
-
-  int status = 0;
-  std::optional<base::ErrorCode> refused{};
-};
 
 const net::http::Principal kLab{net::http::Role::kTenant, "lab", "token:abc", "lab"};
 
@@ -236,13 +212,14 @@ TEST_F(BatchesOfBothApis, OneThatIsRefusedLeavesNoFile) {
   request.body = R"({"input_file_id":"input","endpoint":"/v1/completions","completion_window":"24h"})";
   const auto create = [&](std::uint64_t blobs) {
     start(blobs * 4096);
-    const auto client = std::make_shared<Client>();
+    const auto client = std::make_shared<NotingExchange>();
     openai_->create(request, client);
     return client;
   };
   for (const std::uint64_t blobs : {2, 3}) {
     const auto client = create(blobs);
-    EXPECT_EQ(client->refused, base::ErrorCode::kQuotaExceeded);
+    ASSERT_TRUE(client->refused);
+    EXPECT_EQ(client->refused->code, base::ErrorCode::kQuotaExceeded);
     EXPECT_EQ(blobs_->list(openai::Files::kKind).size(), 1U) << "the input";
   }
   EXPECT_EQ(create(4)->status, 200);

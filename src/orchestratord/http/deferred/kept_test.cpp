@@ -7,37 +7,11 @@
 #include "orchestratord/http/openai/deferred/kept_text.h"
 #include "orchestratord/http/tasks/kept_results.h"
 #include "orchestratord/http/tenancy.h"
+#include "orchestratord/http/testing/noting_exchange.h"
 #include "orchestratord/http/testing/test_thread.h"
 
 namespace llorch::orchestratord::http::deferred {
 namespace {
-
-// Notes how it is answered.
-class Asker final : public net::Exchange {
- public:
-  bool respond(net::Response response) override {
-    status = response.status;
-    body = std::move(response.body);
-    return true;
-  }
-  bool respond_error(const base::Error& error) override {
-    refused = error;
-    return true;
-  }
-  bool start_stream(int, net::http::Headers) override { return false; }
-  bool write(std::string_view) override { return false; }
-  bool end() override { return false; }
-  void abort() override {}
-  std::size_t queued_bytes() const override { return 0; }
-  std::uint64_t sent_bytes() const override { return 0; }
-  bool closed() const override { return false; }
-  void on_drain(std::size_t, std::function<void()>) override {}
-  void on_close(std::function<void(net::CloseReason)>) override {}
-
-  int status = 0;
-  std::string body;
-  std::optional<base::Error> refused{};
-};
 
 const net::http::Principal kOwner{net::http::Role::kTenant, "lab", "token:abc", "lab"};
 
@@ -88,7 +62,7 @@ TEST_F(Kept, AResultWhoseRequestNobodyCanReadHasAnEnd) {
   }
   tasks::KeptResults results(context_, submitter_);
   results.resume();
-  const auto client = std::make_shared<Asker>();
+  const auto client = std::make_shared<NotingExchange>();
   results.answer("lab:1", client);
   EXPECT_FALSE(client->refused) << client->refused->message;
   EXPECT_EQ(client->status, 500);
@@ -121,7 +95,7 @@ TEST_F(Kept, ResponsesThatARequestRefersToAreBoundedTogetherBeforeAnyIsRead) {
     net::Request request;
     request.peer.principal = kOwner;
     request.body = R"({"model":"m","input":[)" + items + "]}";
-    const auto client = std::make_shared<Asker>();
+    const auto client = std::make_shared<NotingExchange>();
     responses.insert_items(openai::ReferringRequest::read(request.body).value().value(), request, client,
                            [](const net::Request&) {});
     thread_.run_for(1);
