@@ -23,12 +23,13 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
 
-constexpr std::size_t kRefusalSlots = 64;  // connections past the limit that are still told why
 constexpr int kUnsupportedMediaType = 415;
 constexpr auto kAcceptRetry = std::chrono::milliseconds(50);
 // Anybody can be refused as often as they like; the log says enough of it.
 constexpr std::int64_t kAuthFailureLinesMax = 10;
 constexpr std::int64_t kAuthFailurePeriodMs = 10'000;
+constexpr std::int64_t kGaveWayLinesMax = 1;
+constexpr std::int64_t kGaveWayPeriodMs = 10'000;
 
 base::Result<asio::ip::address> parse_bind_address(std::string_view text) {
   std::string host(text);
@@ -41,6 +42,14 @@ base::Result<asio::ip::address> parse_bind_address(std::string_view text) {
                     fmt::format("the bind address {} is not an IP address; use 127.0.0.1, ::1 or an address of this "
                                 "machine",
                                 text));
+}
+
+// "192.0.2.7:80" -> "192.0.2.7"
+std::string_view without_port(std::string_view endpoint) { return endpoint.substr(0, endpoint.rfind(':')); }
+
+// The kernel takes no packet from elsewhere that comes from an address of this machine.
+bool is_of_this_machine(const h1::ConnectionHost::Head& head) {
+  return http::is_loopback(head.peer_address) || without_port(head.peer_address) == without_port(head.local_address);
 }
 
 http::Headers joined(http::Headers headers, const http::Headers& more) {
@@ -88,6 +97,7 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
       : runtime_(runtime),
         options_(within_descriptors(std::move(options))),
         budget_({.bytes_max = options_.request_bytes_in_flight_max, .requests_max = options_.requests_in_flight_max}),
+        connections_(options_.connections_max),
         acceptor_(runtime.context().get_executor()),
         retry_(acceptor_.get_executor()) {}
 
@@ -165,10 +175,10 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
     const auto refused = [](base::Error error, http::Headers headers = {}) {
       return tl::unexpected(Refused{std::move(error), std::move(headers)});
     };
-    if (head.over_limit) {
+    if (!has_room(head)) {
       return refused(base::Error{
           base::ErrorCode::kServerBusy,
-          fmt::format("all {} connections of this server are in use; try again shortly", options_.connections_max),
+          fmt::format("all {} connections of this server have a request; try again shortly", options_.connections_max),
           {}}.with("retry_after_ms", 1000));
     }
     const auto page = http::check_browser(options_.browsers, {head.headers, head.local_address});
@@ -204,15 +214,27 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
                     .query_params = std::move(target->query),
                     .path = std::move(target->path),
                     .principal = std::move(*principal),
-                    .headers = cors};
+                    .headers = cors,
+                    .is_authorised = !is_open};
   }
 
   h1::RequestBudget& budget() override { return budget_; }
   h1::RequestBudget& answers() override { return answers_; }
   h1::ChunkPool& chunks() override { return chunks_; }
-  void closed(const h1::Connection& connection) override { live_.remove(&connection); }
+  void request_began(h1::Connection& connection) override { connections_.request_began(connection); }
+  void request_ended(h1::Connection& connection) override { connections_.request_ended(connection); }
+  void closed(h1::Connection& connection) override {
+    connections_.remove(connection);
+    live_.remove(&connection);
+  }
 
  private:
+  bool has_room(const Head& head) const {
+    const h1::ConnectionLimit::Room room = connections_.room();
+    if (room == h1::ConnectionLimit::Room::kForThisMachine) return is_of_this_machine(head);
+    return room == h1::ConnectionLimit::Room::kForAll;
+  }
+
   bool is_open_route(std::string_view method, const http::Target& target) const {
     const http::Router::Match match = router_.match(method, target.segments);
     return match.outcome == http::Router::Outcome::kFound && routes_[match.route].scope == Scope::kOpen;
@@ -280,11 +302,27 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
       return;
     }
     const Acceptance next{*this};
-    const std::size_t open = live_.size();
-    if (!error && open < options_.connections_max + kRefusalSlots) {
-      auto connection =
-          std::make_shared<h1::Connection>(std::move(socket), shared_from_this(), open >= options_.connections_max);
-      if (live_.add(connection)) connection->start();
+    if (error) return;
+    make_room();
+    auto connection = std::make_shared<h1::Connection>(std::move(socket), shared_from_this());
+    if (!live_.add(connection)) return;
+    connections_.add(*connection);
+    connection->start();
+  }
+  // For one more connection.
+  void make_room() {
+    while (h1::ConnectionLimit::Member* const member = connections_.gives_way()) {
+      const auto connection = static_cast<h1::Connection*>(member)->shared_from_this();
+      if (connection->is_streaming()) {  // of an open route: its handler knows for whom
+        connections_.request_began(*connection);
+        continue;
+      }
+      if (const auto left_out = gave_way_.admit(base::SystemClock().now().mono_ms)) {
+        base::log_event(base::LogLevel::kWarn, "http.connections_full", {},
+                        "A connection that waited for a request is closed for a new one; there are no more.",
+                        {{"connections_max", options_.connections_max}, {"left_out_before", *left_out}});
+      }
+      connection->close(CloseReason::kAborted);
     }
   }
   // Also where there is no memory for this one.
@@ -314,11 +352,13 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
   };
   std::vector<Handler> handlers_;
   std::vector<HeadCheck> checks_;
+  h1::ConnectionLimit connections_;
   TcpAcceptor acceptor_;
   SteadyTimer retry_;
   std::optional<tcp::endpoint> endpoint_;
   LiveSet<h1::Connection> live_;
   base::LogLimiter auth_failures_{kAuthFailureLinesMax, kAuthFailurePeriodMs};  // I/O thread
+  base::LogLimiter gave_way_{kGaveWayLinesMax, kGaveWayPeriodMs};               // I/O thread
 };
 
 Server::Server(IoRuntime& runtime, ServerOptions options)

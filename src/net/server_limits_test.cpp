@@ -4,6 +4,7 @@
 #include <atomic>
 #include <boost/json/parse.hpp>
 #include <condition_variable>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -34,22 +35,24 @@ struct ServerLimits : testing::Test {
 
   void start() {
     server = std::make_unique<Server>(runtime, options);
+    server->route("GET", "/open", Scope::kOpen, [this](Request, ExchangePtr exchange) { keep(std::move(exchange)); });
     server->route("GET", "/hello", Scope::kPublic,
                   [](Request, ExchangePtr exchange) { exchange->respond(http::text_response(200, "hello")); });
     server->route("POST", "/echo", Scope::kPublic, [](Request request, ExchangePtr exchange) {
       exchange->respond(http::text_response(201, std::move(request.body)));
     });
-    server->route("GET", "/keep", Scope::kPublic, [this](Request, ExchangePtr exchange) {
-      const std::lock_guard lock(mutex);
-      kept.push_back(std::move(exchange));
-      changed.notify_all();
-    });
+    server->route("GET", "/keep", Scope::kPublic, [this](Request, ExchangePtr exchange) { keep(std::move(exchange)); });
     const auto started = server->start();
     ASSERT_TRUE(started) << started.error().message;
   }
   void TearDown() override {
     server.reset();
     kept.clear();
+  }
+  void keep(ExchangePtr exchange) {
+    const std::lock_guard lock(mutex);
+    kept.push_back(std::move(exchange));
+    changed.notify_all();
   }
   void wait_kept(std::size_t count) {
     std::unique_lock lock(mutex);
@@ -70,6 +73,116 @@ struct ServerLimits : testing::Test {
            std::string(fields) + "Content-Length: " + std::to_string(bytes) + "\r\n\r\n";
   }
 };
+
+const std::string kClientsToken(40, 't');
+const std::string kClientsBearer = "Authorization: Bearer " + kClientsToken + "\r\n";
+
+// A server of four connections, which nobody uses without a token.
+struct ConnectionsOfAServer : ServerLimits {
+  std::vector<TestSocket> silent;
+
+  void SetUp() override {
+    options.connections_max = 4;
+    options.auth = {.credentials = {http::make_credential(kClientsToken, http::Role::kOperator).value()}};
+    start();
+  }
+  void connect_silently(int count) {
+    for (int i = 0; i < count; ++i) silent.emplace_back(server->port());
+  }
+  TestSocket connect(std::string_view request) {
+    TestSocket socket(server->port());
+    EXPECT_TRUE(socket.send(request));
+    return socket;
+  }
+  static std::string get_on(std::string_view target, std::string_view fields) {
+    return "GET " + std::string(target) + " HTTP/1.1\r\nHost: localhost\r\n" + std::string(fields) + "\r\n";
+  }
+  // Of a request whose connection stays open.
+  static int hello(TestSocket& socket) {
+    return socket.send(get_on("/hello", kClientsBearer)) ? status_in(socket.read_until("hello")) : 0;
+  }
+  static int refused(TestSocket& socket) {
+    return socket.send(get_on("/hello", "")) ? status_in(socket.read_until("\"}}")) : 0;
+  }
+  // Connections come in their order, so all silent ones are there when this is answered.
+  int ask_as_a_client() { return status_in(ask(get("/hello", kClientsBearer))); }
+};
+
+TEST_F(ConnectionsOfAServer, ThatAreSilentKeepNobodyOut) {
+  connect_silently(100);
+  EXPECT_EQ(ask_as_a_client(), 200);
+  EXPECT_EQ(silent[0].read_all(), "");
+  EXPECT_EQ(silent[96].read_all(), "") << "it had waited longest";
+  EXPECT_EQ(hello(silent[97]), 200);
+  EXPECT_EQ(hello(silent[99]), 200);
+}
+
+TEST_F(ConnectionsOfAServer, ThatHaveARequestOrAStreamStay) {
+  TestSocket waiting = connect(get_on("/keep", kClientsBearer));
+  wait_kept(1);
+  TestSocket stream = connect(get_on("/keep", kClientsBearer));
+  wait_kept(2);
+  kept[1]->start_stream(200, {});
+  stream.read_until("\r\n\r\n");
+  TestSocket sender = connect(head("/echo", 10, kClientsBearer + "Expect: 100-continue\r\nConnection: close\r\n"));
+  EXPECT_NE(sender.read_until("\r\n\r\n").find(" 100 "), std::string::npos);
+  connect_silently(20);
+  EXPECT_EQ(ask_as_a_client(), 200);
+  EXPECT_TRUE(kept[0]->respond(http::text_response(200, "answered")));
+  EXPECT_NE(waiting.read_until("answered").find("answered"), std::string::npos);
+  EXPECT_TRUE(kept[1]->write("goes on"));
+  EXPECT_NE(stream.read_until("goes on").find("goes on"), std::string::npos);
+  EXPECT_TRUE(sender.send("0123456789"));
+  EXPECT_EQ(status_in(sender.read_all()), 201);
+}
+
+TEST_F(ConnectionsOfAServer, ThatClientsHaveUsedStayBeforeThoseOfStrangers) {
+  TestSocket client(server->port());
+  EXPECT_EQ(hello(client), 200);
+  connect_silently(20);
+  EXPECT_EQ(ask_as_a_client(), 200);
+  EXPECT_EQ(hello(client), 200);
+}
+
+TEST_F(ConnectionsOfAServer, ThatWaitLongestForARequestGiveWayToNewOnes) {
+  std::vector<TestSocket> clients;
+  for (int i = 0; i < 4; ++i) {
+    clients.emplace_back(server->port());
+    EXPECT_EQ(hello(clients.back()), 200);
+  }
+  EXPECT_EQ(hello(clients[0]), 200);
+  EXPECT_EQ(ask_as_a_client(), 200);
+  EXPECT_EQ(clients[1].read_all(), "");
+  EXPECT_EQ(hello(clients[0]), 200);
+  EXPECT_EQ(hello(clients[2]), 200);
+}
+
+// Neither a request that is refused nor one that needs no token keeps a place.
+TEST_F(ConnectionsOfAServer, ThatNobodyVouchesForWaitHoweverMuchTheyAsk) {
+  TestSocket first(server->port());
+  EXPECT_EQ(refused(first), 401);
+  connect_silently(3);
+  EXPECT_EQ(refused(first), 401);
+  EXPECT_TRUE(first.send(get_on("/open", "")));
+  wait_kept(1);
+  std::promise<CloseReason> closed;
+  kept[0]->on_close([&](CloseReason reason) { closed.set_value(reason); });
+  EXPECT_EQ(ask_as_a_client(), 200);
+  EXPECT_EQ(closed.get_future().get(), CloseReason::kAborted);
+  EXPECT_EQ(first.read_all(), "");
+}
+
+// Its handler checks for whom it streams.
+TEST_F(ConnectionsOfAServer, ThatStreamOnAnOpenRouteStay) {
+  TestSocket first = connect(get_on("/open", ""));
+  wait_kept(1);
+  kept[0]->start_stream(200, {});
+  first.read_until("\r\n\r\n");
+  connect_silently(20);
+  EXPECT_EQ(ask_as_a_client(), 200);
+  EXPECT_TRUE(kept[0]->write("goes on"));
+  EXPECT_NE(first.read_until("goes on").find("goes on"), std::string::npos);
+}
 
 // Many connections send large bodies slowly: the bytes that are held stay within the budget, the largest are told, and small
 // requests of anybody are served all the while.

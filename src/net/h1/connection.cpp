@@ -52,8 +52,8 @@ std::string text_of(const asio::ip::tcp::endpoint& endpoint) {
                                     : fmt::format("{}:{}", address, endpoint.port());
 }
 
-Connection::Connection(TcpSocket socket, std::shared_ptr<ConnectionHost> host, bool over_limit)
-    : socket_(std::move(socket)), host_(std::move(host)), over_limit_(over_limit), timer_(socket_.get_executor()) {}
+Connection::Connection(TcpSocket socket, std::shared_ptr<ConnectionHost> host)
+    : socket_(std::move(socket)), host_(std::move(host)), timer_(socket_.get_executor()) {}
 
 void Connection::start() {
   asio::post(socket_.get_executor(), [self = shared_from_this()] {
@@ -212,17 +212,17 @@ bool Connection::check_head() {
                                 .headers = &parser_->headers(),
                                 .peer_address = peer_address_,
                                 .local_address = local_address_,
-                                .correlation_id = &correlation_id_,
-                                .over_limit = over_limit_});
+                                .correlation_id = &correlation_id_});
   if (!admitted) {
     const base::Error& error = admitted.error().error;
     // The unread body of a refused request would be taken for the next request.
-    const bool keep_alive = parser_->keep_alive() && !parser_->is_http_1_0() && !over_limit_ && skip_body();
+    const bool keep_alive = parser_->keep_alive() && !parser_->is_http_1_0() && skip_body();
     const int status = admitted.error().status.value_or(base::info(error.code).http_status);
     refuse(status, error, admitted.error().headers, keep_alive);
     return false;
   }
   admitted_ = std::move(*admitted);
+  if (admitted_->is_authorised) host_->request_began(*this);
   host_->budget().forget(*this);
   return true;
 }
@@ -389,6 +389,7 @@ void Connection::finish_exchange() {
   std::string().swap(out_);
   out_offset_ = 0;
   out_is_last_ = false;
+  host_->request_ended(*this);
   const bool keep_alive = exchange->keep_alive() && !draining_;
   if (keep_alive) {
     set_deadline(host_->options().idle_timeout_ms);

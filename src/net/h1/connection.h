@@ -6,6 +6,7 @@
 #include <string>
 
 #include "net/asio_types.h"
+#include "net/h1/connection_limit.h"
 #include "net/h1/exchange.h"
 #include "net/h1/request_budget.h"
 #include "net/h1/wire.h"
@@ -30,7 +31,8 @@ class ConnectionHost {
     std::map<std::string, std::string, std::less<>> query_params;
     std::string path;
     http::Principal principal;
-    http::Headers headers{};  // added to the answer's
+    http::Headers headers{};     // added to the answer's
+    bool is_authorised = false;  // by a credential, or by a server that needs none: not on an open route alone
   };
   struct Refused {
     base::Error error;
@@ -44,7 +46,6 @@ class ConnectionHost {
     std::string_view peer_address;
     std::string_view local_address;
     const base::CorrelationId* correlation_id = nullptr;
-    bool over_limit = false;
   };
   // Decides on the head alone: limits, browsers, authorisation, route.
   virtual tl::expected<Admitted, Refused> admit(const Head& head) = 0;
@@ -52,16 +53,19 @@ class ConnectionHost {
   virtual RequestBudget& budget() = 0;
   virtual RequestBudget& answers() = 0;
   virtual ChunkPool& chunks() = 0;
+  // An authorised request of the connection is on its way, or is over. On the io thread only.
+  virtual void request_began(Connection& connection) = 0;
+  virtual void request_ended(Connection& connection) = 0;
   // The connection is closed and calls nothing any more.
-  virtual void closed(const Connection& connection) = 0;
+  virtual void closed(Connection& connection) = 0;
 };
 
 class Connection final : public ConnectionPort,
+                         public ConnectionLimit::Member,
                          private RequestBudget::Reader,
                          public std::enable_shared_from_this<Connection> {
  public:
-  // `over_limit`: it is one more than connections_max, and is opened only to answer that.
-  Connection(TcpSocket socket, std::shared_ptr<ConnectionHost> host, bool over_limit);
+  Connection(TcpSocket socket, std::shared_ptr<ConnectionHost> host);
 
   // Thread-safe; each of these posts.
   void start();
@@ -70,6 +74,9 @@ class Connection final : public ConnectionPort,
   void drain_soon();
   bool can_write_now() const override;  // thread-safe as well
   std::size_t write_now(std::string_view wire) override;
+
+  // Whether its answer is a stream that goes on.
+  bool is_streaming() const { return exchange_ && exchange_->is_streaming(); }
 
   // Closes the socket and the open exchange. On the io thread, or anywhere once it has ended.
   void close(CloseReason reason);
@@ -109,7 +116,6 @@ class Connection final : public ConnectionPort,
   std::shared_ptr<ConnectionHost> host_;
   std::string peer_address_;
   std::string local_address_;
-  const bool over_limit_;
 
   // Reading. A parser exists from a request's first byte until it is handed out.
   std::string inbox_;

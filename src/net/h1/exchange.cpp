@@ -222,6 +222,11 @@ bool ExchangeState::ended() const {
   return phase_ == Phase::kEnded;
 }
 
+bool ExchangeState::is_streaming() const {
+  const std::lock_guard lock(mutex_);
+  return phase_ == Phase::kStreaming;
+}
+
 bool ExchangeState::keep_alive() const {
   const std::lock_guard lock(mutex_);
   return info_.keep_alive;

@@ -69,6 +69,7 @@ class ExchangeState {
   Batch take(std::string spent = {});
   void sent(std::size_t bytes);
   bool ended() const;
+  bool is_streaming() const;
   bool keep_alive() const;
   // The connection closes after this response. REQUIRES: on the io thread; has no effect on a head already queued.
   void forbid_keep_alive();
