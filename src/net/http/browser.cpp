@@ -16,13 +16,14 @@ namespace {
 constexpr std::size_t kNameBytesMax = 256;  // of a DNS name, with a port
 constexpr std::size_t kRequestHeadersBytesMax = 4096;
 
-// "name:80" -> "name", "[::1]:80" -> "::1", "name." -> "name"
+// "name:80" -> "name", "[::1]:80" -> "::1", "::1" -> "::1", "name." -> "name"
 std::string_view host_of(std::string_view authority) {
   if (authority.starts_with('[')) {
     const std::size_t end = authority.find(']');
     return end == std::string_view::npos ? authority : authority.substr(1, end - 1);
   }
-  authority = authority.substr(0, authority.find(':'));
+  const std::size_t colon = authority.find(':');
+  if (colon == authority.rfind(':')) authority = authority.substr(0, colon);  // more are an address, without a port
   if (authority.ends_with('.')) authority.remove_suffix(1);
   return authority;
 }

@@ -28,6 +28,19 @@ TEST(Browser, HostsThatAreOurs) {
   EXPECT_EQ(verdict({}), "ours") << "HTTP/1.0, which no browser speaks";
 }
 
+// As a pool's configuration says it, without brackets and behind an address that is translated.
+TEST(Browser, AnAddressOfIpv6IsOurs) {
+  const BrowserRules rules{.hosts = {"fd00::6"}, .cors_origins = {}};
+  for (const char* host : {"[fd00::6]:9200", "[fd00::6]", "[FD00:0::6]:1"}) {
+    const Headers headers{{"Host", host}};
+    EXPECT_TRUE(check_browser(rules, {&headers, "[2001:db8::1]:9200"})) << host;
+  }
+  for (const char* host : {"[fd00::7]:9200", "fd00:9200", "fd00", "[fd00::]:6"}) {
+    const Headers headers{{"Host", host}};
+    EXPECT_FALSE(check_browser(rules, {&headers, "[2001:db8::1]:9200"})) << host;
+  }
+}
+
 // What a page sends whose own name was pointed at this machine, and what looks like one of ours.
 TEST(Browser, HostsThatAreNot) {
   for (const std::string& host :
