@@ -2,9 +2,9 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
-#include <boost/asio/connect.hpp>
 #include <boost/asio/post.hpp>
 #include <chrono>
 #include <future>
@@ -30,7 +30,8 @@ using boost::system::error_code;
 constexpr std::size_t kReadBytes = 64 << 10;
 constexpr int kReadsPerTurn = 16;
 constexpr std::size_t kResponseHeaderBytesMax = 64 << 10;
-constexpr std::size_t kKeptBytes = 1 << 10;  // of a stream's body buffer between two reads
+constexpr std::size_t kKeptBytes = 1 << 10;                  // of a stream's body buffer between two reads
+constexpr std::chrono::milliseconds kNextAddressAfter{250};  // RFC 8305, section 5
 
 bool would_block(const error_code& error) {
   return error == asio::error::would_block || error == asio::error::try_again;
@@ -105,24 +106,57 @@ class StreamHandle::Impl final : public StreamHandle::Control, public std::enabl
     set_deadline(std::min(options_.connect_timeout_ms, timeout_ms()));
     error_code not_numeric;
     const asio::ip::address address = asio::ip::make_address(url_.host, not_numeric);
-    if (!not_numeric) return connect_to(std::array{tcp::endpoint(address, url_.port)});
+    if (!not_numeric) return connect_to({tcp::endpoint(address, url_.port)});
     shared_.lookups->find(url_.host, [weak = weak_from_this()](const error_code& error, const auto& addresses) {
       const auto self = weak.lock();
       if (!self || self->finished_) return;
       if (error) return self->fail_connect(error);
       std::vector<tcp::endpoint> endpoints;
       for (const asio::ip::address& each : addresses) endpoints.emplace_back(each, self->url_.port);
-      self->connect_to(endpoints);
+      self->connect_to(std::move(endpoints));
     });
   }
 
-  template <class Endpoints>
-  void connect_to(const Endpoints& endpoints) {
-    asio::async_connect(socket_, endpoints, [self = shared_from_this()](const error_code& error, const tcp::endpoint&) {
-      if (self->finished_) return;
-      if (error) return self->fail_connect(error);
-      self->connected();
+  // An address that nothing answers from, as where IPv6 is filtered, holds up no other: the next one is tried beside it, and the
+  // first that answers is taken.
+  void connect_to(std::vector<tcp::endpoint> endpoints) {
+    if (endpoints.empty()) return fail_connect(asio::error::not_found);
+    untried_ = std::move(endpoints);
+    std::ranges::reverse(untried_);
+    try_next();
+  }
+
+  // REQUIRES: an address is untried.
+  void try_next() {
+    const tcp::endpoint endpoint = untried_.back();
+    untried_.pop_back();
+    const auto socket = attempts_.emplace_back(std::make_shared<TcpSocket>(socket_.get_executor()));
+    socket->async_connect(
+        endpoint, [self = shared_from_this(), socket](const error_code& error) { self->attempted(socket, error); });
+    if (untried_.empty()) return;
+    if (!next_attempt_) next_attempt_.emplace(socket_.get_executor());
+    next_attempt_->expires_after(kNextAddressAfter);
+    next_attempt_->async_wait([self = shared_from_this()](const error_code& error) {
+      if (!error && !self->untried_.empty()) self->try_next();
     });
+  }
+
+  void attempted(const std::shared_ptr<TcpSocket>& socket, const error_code& error) {
+    if (finished_ || connected_) return;
+    std::erase(attempts_, socket);
+    if (error && !untried_.empty()) return try_next();
+    if (error && !attempts_.empty()) return;
+    if (error) return fail_connect(error);
+    end_attempts();
+    socket_ = std::move(*socket);
+    connected();
+  }
+
+  void end_attempts() {
+    untried_.clear();
+    next_attempt_.reset();
+    error_code ignored;
+    for (const auto& socket : std::exchange(attempts_, {})) socket->close(ignored);
   }
 
   void fail_connect(const error_code& error) {
@@ -328,6 +362,7 @@ class StreamHandle::Impl final : public StreamHandle::Control, public std::enabl
     if (finished_) return;
     finished_ = true;
     timer_.cancel();
+    end_attempts();
     if (reusable_) {
       shared_.idle->give(url_.host_field, std::move(socket_));
     } else {
@@ -354,6 +389,11 @@ class StreamHandle::Impl final : public StreamHandle::Control, public std::enabl
   const bool is_whole_;
   const Shared shared_;
   http::Url url_;
+
+  // Until one of them is socket_.
+  std::vector<std::shared_ptr<TcpSocket>> attempts_;
+  std::vector<tcp::endpoint> untried_;  // the next one at the end
+  std::optional<SteadyTimer> next_attempt_;
 
   TcpSocket socket_;
   SteadyTimer timer_;

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <condition_variable>
 #include <future>
 #include <memory>
@@ -42,6 +43,10 @@ extern "C" int getaddrinfo(const char* name, const char* service, const addrinfo
     return EAI_AGAIN;
   }
   static const auto real = reinterpret_cast<decltype(&::getaddrinfo)>(::dlsym(RTLD_NEXT, "getaddrinfo"));
+  if (host == "two-addresses.test") {  // a list goes to freeaddrinfo as a whole
+    if (const int code = real("127.0.0.2", service, wanted, found); code != 0) return code;
+    return real("127.0.0.1", service, wanted, &(*found)->ai_next);
+  }
   return real(host == "localhost" ? "127.0.0.1" : name, service, wanted, found);
 }
 
@@ -54,7 +59,9 @@ constexpr const char* kClientToken = "0123456789abcdef0123456789abcdef";
 
 struct ClientTest : testing::Test {
   IoRuntime runtime;
-  Server server{runtime, {.component = "test", .auth = rules()}};
+  Server server{
+      runtime,
+      {.component = "test", .auth = rules(), .browsers = {.hosts = {"two-addresses.test"}, .cors_origins = {}}}};
   std::mutex mutex;
   std::condition_variable changed;
   std::vector<ExchangePtr> kept;
@@ -195,6 +202,48 @@ TEST_F(ClientTest, ByHostName) {
   Client client(runtime);
   const auto response = client.call(
       {.method = "POST", .url = "http://localhost:" + std::to_string(server.port()) + "/echo", .body = "hi"});
+  ASSERT_TRUE(response) << response.error().message;
+  EXPECT_EQ(response->body, "hi");
+}
+
+// Connects of which the kernel answers none: the listener's queue is full, and nobody accepts.
+struct FilteredAddress {
+  explicit FilteredAddress(std::uint16_t port) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    inet_pton(AF_INET, "127.0.0.2", &address.sin_addr);
+    const auto* const at = reinterpret_cast<const sockaddr*>(&address);
+    EXPECT_EQ(bind(listener, at, sizeof(address)), 0);
+    EXPECT_EQ(listen(listener, 0), 0);
+    for (const int queued : queue) ::connect(queued, at, sizeof(address));
+  }
+  ~FilteredAddress() {
+    close(listener);
+    for (const int queued : queue) close(queued);
+  }
+  static int make(int type) { return socket(AF_INET, SOCK_STREAM | type, 0); }
+  const int listener = make(0);
+  const std::array<int, 2> queue{make(SOCK_NONBLOCK), make(SOCK_NONBLOCK)};
+};
+
+TEST_F(ClientTest, AnAddressThatNothingAnswersFromHoldsUpNoOther) {
+  const FilteredAddress filtered(server.port());
+  Client client(runtime);
+  const std::string port = std::to_string(server.port());
+  const auto response =
+      client.call({.method = "POST", .url = "http://two-addresses.test:" + port + "/echo", .body = "hi"});
+  ASSERT_TRUE(response) << response.error().message;
+  EXPECT_EQ(response->body, "hi");
+  const auto alone = client.call({.url = "http://127.0.0.2:" + port + "/peer", .timeout_ms = 50});
+  ASSERT_FALSE(alone) << "the address is not filtered";
+  EXPECT_EQ(alone.error().code, ErrorCode::kUnreachable);
+}
+
+TEST_F(ClientTest, AnAddressThatRefusesIsFollowedByTheNext) {
+  Client client(runtime);
+  const auto response = client.call(
+      {.method = "POST", .url = "http://two-addresses.test:" + std::to_string(server.port()) + "/echo", .body = "hi"});
   ASSERT_TRUE(response) << response.error().message;
   EXPECT_EQ(response->body, "hi");
 }
