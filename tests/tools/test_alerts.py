@@ -12,6 +12,9 @@ import yaml
 CASES = {
     "LlorchNoPoolHealthy": ({'orchd_pools{status="healthy"}': "0x30"}, {}, 0, {'orchd_pools{status="healthy"}': "0 1x30"}),
     "LlorchPoolUnhealthy": ({'orchd_pools{status="unhealthy"}': "2x30"}, {}, 2, {'orchd_pools{status="unhealthy"}': "0 1 0x30"}),
+    # Also long after orchestratord has forgotten the node's pool.
+    "LlorchDaemonDown": ({'up{job="llama-orch",instance="node:9200"}': "1 0x30", 'orchd_pools{status="unhealthy"}': "0 0 1x6 0x30"},
+                         {"job": "llama-orch", "instance": "node:9200"}, 0, {'up{job="llama-orch",instance="node:9200"}': "0 1x30", 'up{job="other"}': "0x30"}),
     "LlorchPoolUnregistered": ({'pool_mgr_connection_status{pool_id="p"}': "0x30"}, {"pool_id": "p"}, 0,
                                {'pool_mgr_connection_status{pool_id="p"}': "1x30"}),
     "LlorchHeartbeatsFail": ({'pool_mgr_heartbeats_sent_total{pool_id="p",outcome="failure"}': "0+2x30",

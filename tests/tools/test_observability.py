@@ -17,12 +17,13 @@ from metrics_text import documented  # noqa: E402
 ALERTS = ROOT / "packaging/observability/alerts.yml"
 DASHBOARD = ROOT / "packaging/observability/dashboard.json"
 WORDS = {"sum", "by", "rate", "increase", "histogram_quantile", "and", "or", "le"}
+GUIDE = ROOT / "docs/guide/operations.md"
 SOURCES = [ROOT / path for path in ("src/orchestratord/http/metrics.cpp", "src/pool_managerd/control_api/metrics.cpp", "src/worker/metrics.cpp")]
 
 
 def described():
     """Name of a series -> the sets of labels it comes with, one for each daemon that has it."""
-    out = {}
+    out = {"up": [{"job", "instance"}]}  # Prometheus' own, of each target
     for families in documented().values():
         for name, row in families.items():
             if row.kind == "histogram":
@@ -51,9 +52,14 @@ def faults(expression, shown=()):
         if not any(wanted <= have for have in known[name]):
             found.append(f"{name} has not all of {sorted(wanted)}")
         for value in re.findall(r'[=!]~?"([^"]*)"', matchers):
-            found += [f"{name}: nothing is {word}" for word in filter(None, value.split("|"))
-                      if not any(f'"{word}"' in path.read_text(encoding="utf-8") for path in SOURCES)]
+            found += [f"{name}: nothing is {word}" for word in filter(None, value.split("|")) if not is_said(name, word)]
     return found
+
+
+def is_said(name, word):
+    if name == "up":
+        return f"job_name: {word}\n" in GUIDE.read_text(encoding="utf-8")
+    return any(f'"{word}"' in path.read_text(encoding="utf-8") for path in SOURCES)
 
 
 def rules():
@@ -71,6 +77,7 @@ def test_a_wrong_expression_is_found():
     assert faults("orchd_pool") == ["there is no orchd_pool"]
     assert faults('orchd_pools{job_id="1"}') and faults("sum by (pool_id) (orchd_pools)") and faults("orchd_pools", ["pool_id"])
     assert faults("rate(orchd_queue_wait_time_ms[5m])") and faults("sum by (le) (rate(orchd_tasks_finished_total[5m]))")
+    assert faults('up{job="llama-orch"}') == [] and faults('up{job="node"}') == ["up: nothing is node"]
     assert faults('orchd_pools{status="ill"}') == ["orchd_pools: nothing is ill"] and faults("1 > 0") == ["it names no metric"]
 
 
