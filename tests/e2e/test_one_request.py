@@ -257,3 +257,13 @@ def test_a_stream_of_a_submission_survives_kill_9(stack, undisturbed):
     assert again.status == 200
     rest = [e for e in again if e.id]
     assert rest[-1].name == "end" and tokens_of(seen + rest) == tokens_of(undisturbed)
+
+
+@pytest.mark.parametrize("fields", [
+    {"temperature": 1, "min_p": 1.2551272886980568e-08},
+    {"json_schema": {"type": "object", "properties": {"a": {"type": "number", "default": 3.4028234663852886e38}}}},
+], ids=["min_p", "json_schema"])
+def test_a_number_of_seventeen_digits_is_the_same_for_the_worker(stack, fields):
+    """orchestratord compares the digest of the parameters in the worker's receipt with its own."""
+    status, answer = post(stack, "wait=true", **fields)
+    assert status == 200, answer

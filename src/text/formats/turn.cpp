@@ -118,7 +118,7 @@ class Conversation {
     bj::error_code error;
     bj::parse_options options;
     if (turn_.arguments_are_objects) options.max_depth -= kLevelsAboveArguments;  // the messages are read again
-    bj::value object = arguments.is_string() ? bj::parse(arguments.get_string(), error, {}, options) : arguments;
+    bj::value object = arguments.is_string() ? base::parse_json(arguments.get_string(), error, {}, options) : arguments;
     if (arguments.is_null() || (arguments.is_string() && arguments.get_string().empty()))
       object = bj::object(), error = {};
     if (error == bj::error::too_deep) {

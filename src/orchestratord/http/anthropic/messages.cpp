@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/parse_json.h"
 #include "orchestratord/http/chat/parsing.h"
 #include "orchestratord/http/chat/tools.h"
 
@@ -273,10 +274,10 @@ base::Result<> add_message(const json::value& value, const std::string& path, Tu
 
 base::Result<wire::JsonArray> template_messages(const wire::JsonArray& messages,
                                                 const std::optional<wire::TextOrList>& system) {
-  const json::value list = json::parse(messages.text);  // these two were read from JSON
+  const json::value list = base::parse_known_json(messages.text);  // these two were read from JSON
   json::array out;
   if (system) {
-    json::value content = TRY(settled_content(json::parse(system->json), "system", false));
+    json::value content = TRY(settled_content(base::parse_known_json(system->json), "system", false));
     if (!content.get_string().empty()) out.push_back({{"role", "system"}, {"content", std::move(content)}});
   }
   Turn turn;
@@ -293,7 +294,7 @@ base::Result<wire::JsonArray> template_messages(const wire::JsonArray& messages,
 
 base::Result<std::optional<wire::JsonArray>> template_tools(const std::optional<wire::JsonArray>& tools) {
   if (!tools) return std::nullopt;
-  const json::value list = json::parse(tools->text);
+  const json::value list = base::parse_known_json(tools->text);
   if (list.get_array().empty()) return std::nullopt;
   TRY(chat::check_tools_count(list.get_array().size(), kFunctionRules));
   json::array functions;

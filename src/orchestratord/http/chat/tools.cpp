@@ -6,6 +6,7 @@
 #include <boost/json.hpp>
 #include <utility>
 
+#include "base/parse_json.h"
 #include "orchestratord/http/chat/parsing.h"
 
 namespace llorch::orchestratord::http::chat {
@@ -69,7 +70,7 @@ base::Result<> check_function(const json::object& function, const std::string& p
 base::Result<std::optional<wire::JsonArray>> template_tools(const std::optional<wire::JsonArray>& tools,
                                                             const FunctionRules& rules) {
   if (!tools) return std::nullopt;
-  json::value list = json::parse(tools->text);  // it was read from JSON
+  json::value list = base::parse_known_json(tools->text);  // it was read from JSON
   if (list.get_array().empty()) return std::nullopt;
   TRY(check_tools_count(list.get_array().size(), rules));
   bool changed = false;

@@ -8,6 +8,7 @@
 #include <deque>
 #include <utility>
 
+#include "base/parse_json.h"
 #include "orchestratord/http/chat/parsing.h"
 
 namespace llorch::orchestratord::http::ollama {
@@ -142,7 +143,7 @@ class Conversation {
 }  // namespace
 
 base::Result<wire::JsonArray> template_messages(const wire::JsonArray& messages) {
-  const json::value list = json::parse(messages.text);  // it was read from JSON
+  const json::value list = base::parse_known_json(messages.text);  // it was read from JSON
   Conversation out;
   for (std::size_t m = 0; m < list.get_array().size(); ++m) {
     TRY(out.add(list.get_array()[m], fmt::format("messages[{}]", m)));

@@ -6,6 +6,7 @@
 #include <array>
 #include <boost/json.hpp>
 
+#include "base/parse_json.h"
 #include "orchestratord/http/chat/parsing.h"
 
 namespace llorch::orchestratord::http::openai {
@@ -86,7 +87,7 @@ base::Result<> settle_content(json::object& message, const std::string& path) {
 }  // namespace
 
 base::Result<wire::JsonArray> template_messages(const wire::JsonArray& messages) {
-  json::value list = json::parse(messages.text);  // it was read from JSON
+  json::value list = base::parse_known_json(messages.text);  // it was read from JSON
   for (std::size_t m = 0; m < list.get_array().size(); ++m) {
     const std::string path = fmt::format("messages[{}]", m);
     json::object* message = list.get_array()[m].if_object();

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <boost/json.hpp>
 
+#include "base/parse_json.h"
 #include "orchestratord/http/chat/parsing.h"
 #include "orchestratord/http/chat/thinking.h"
 #include "orchestratord/http/chat/tools.h"
@@ -216,7 +217,7 @@ std::string asked_members(const wire::ResponsesRequest& body) {
     out["tool_choice"] = json::string(wire::enum_name(choice.mode));
   }
   json::array& tools = out["tools"].emplace_array();
-  for (json::value& tool : body.tools ? json::parse(body.tools->text).as_array() : json::array()) {
+  for (json::value& tool : body.tools ? base::parse_known_json(body.tools->text).as_array() : json::array()) {
     if (!is_left_out(tool)) tools.push_back(std::move(tool));
   }
   out["top_p"] = body.common.top_p.value_or(1.0);

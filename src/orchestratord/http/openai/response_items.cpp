@@ -7,6 +7,7 @@
 #include <boost/json.hpp>
 #include <string_view>
 
+#include "base/parse_json.h"
 #include "base/sha256.h"
 #include "orchestratord/http/chat/parsing.h"
 #include "orchestratord/http/chat/tools.h"
@@ -162,7 +163,7 @@ base::Result<> add_namespace(const json::object& tool, const std::string& path, 
 base::Result<wire::JsonArray> chat_messages(const wire::TextOrList& input,
                                             const std::optional<std::string>& instructions, const MemberNames& members,
                                             std::string_view field) {
-  const json::value items = json::parse(input.json);  // it was read from JSON
+  const json::value items = base::parse_known_json(input.json);  // it was read from JSON
   json::array messages;
   if (instructions) messages.push_back({{"role", "system"}, {"content", *instructions}});
   if (items.is_string()) {
@@ -192,7 +193,7 @@ base::Result<ResponseTools> chat_tools(const std::optional<wire::JsonArray>& too
   ResponseTools out;
   if (!tools) return out;
   json::array functions;
-  const json::value list = json::parse(tools->text);
+  const json::value list = base::parse_known_json(tools->text);
   for (const json::value& tool : list.get_array()) {
     const json::object* object = tool.if_object();
     if (object != nullptr && text_at(*object, "type") == "function") out.plain.emplace(text_at(*object, "name"));

@@ -8,6 +8,7 @@
 
 #include "base/append.h"
 #include "base/json_text.h"
+#include "base/parse_json.h"
 #include "orchestratord/http/llamacpp/errors.h"
 #include "wire/json.h"
 
@@ -36,7 +37,7 @@ void append_speed(std::string& out, std::string_view name, std::int64_t count, s
 
 // The members of `object` that a client lists; one within another by its path, which is its name then.
 std::string listed(const std::string& object, const std::vector<std::string>& fields) {
-  const json::value whole = json::parse(object);
+  const json::value whole = base::parse_known_json(object);
   json::object out;
   for (const std::string& field : fields) {
     const json::value* at = &whole;

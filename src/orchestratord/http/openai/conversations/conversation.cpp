@@ -61,7 +61,7 @@ base::Result<Conversation> conversation_of(std::string_view text) {
 }
 
 base::Result<std::vector<ListedItem>> new_items(const wire::JsonArray& sent, std::string_view call_id) {
-  const json::array items = json::parse(sent.text).as_array();  // it was read from JSON
+  const json::array items = base::parse_known_json(sent.text).as_array();  // it was read from JSON
   if (items.size() > kNewItemsMax) {
     return refused("items", "length",
                    fmt::format("items has {} entries; a request adds up to {}", items.size(), kNewItemsMax));
@@ -95,7 +95,7 @@ base::Result<> check_ids(const Conversation& conversation, const std::vector<Lis
 
 json::array json_of(const std::vector<ListedItem>& items) {
   json::array out;
-  for (const ListedItem& item : items) out.push_back(json::parse(item.json));
+  for (const ListedItem& item : items) out.push_back(base::parse_known_json(item.json));
   return out;
 }
 

@@ -4,9 +4,10 @@
 
 #include <algorithm>
 #include <array>
-#include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
+#include <boost/json/value.hpp>
 
+#include "base/parse_json.h"
 #include "orchestratord/http/chat/parsing.h"
 #include "orchestratord/http/deferred/batch_facts.h"
 #include "orchestratord/http/deferred/list_page.h"
@@ -65,7 +66,7 @@ json::object fresh_batch(const wire::CreateBatchRequest& wanted, const std::stri
                    {"error_file_id", nullptr}};
   for (const char* event : kEvents) out[std::string(event) + "_at"] = nullptr;
   for (const auto& [name, value] : deferred::fresh_facts(caller, total, now_s)) out[name] = value;
-  out["metadata"] = wanted.metadata ? json::parse(wanted.metadata->text) : json::value();
+  out["metadata"] = wanted.metadata ? base::parse_known_json(wanted.metadata->text) : json::value();
   return out;
 }
 

@@ -3,6 +3,7 @@
 #include <boost/json.hpp>
 #include <iterator>
 
+#include "base/parse_json.h"
 #include "orchestratord/http/openai/deferred/event_text.h"
 #include "orchestratord/http/tasks/kept_facts.h"
 
@@ -71,7 +72,7 @@ base::Result<std::string> continued(std::string_view request_body, std::string_v
     return base::fail(ErrorCode::kConflict,
                       "this response has no output: it failed or was cancelled; go on with the one before it");
   }
-  json::array items = json::parse(input).as_array();
+  json::array items = base::parse_known_json(input).as_array();
   append(TRY(output_kept(kept)), items);
   return with_items_before(std::move(items), request_body);
 }
