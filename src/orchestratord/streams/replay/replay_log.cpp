@@ -130,8 +130,10 @@ Next advance(const ReplayLog& log, Cursor& cursor, Renderer& renderer, std::size
 StoredAnswer answer_from_store(const StoredTerminal& terminal, const std::optional<EventId>& last_event_id) {
   if (!last_event_id) return StoredAnswer::kTerminalEvent;
   if (*last_event_id == terminal.id) return StoredAnswer::kNothing;
-  // The last event before the terminal one carries the same prefix.
-  const bool holds_all = last_event_id->seq + 1 == terminal.id.seq && last_event_id->prefix == terminal.id.prefix;
+  // The last event before the terminal one carries the same prefix. A job that ended while it waited has no `started`.
+  const bool is_next = last_event_id->seq + 1 == terminal.id.seq ||
+                       (last_event_id->seq == kQueuedSeq && terminal.id.seq == kFirstTokenSeq);
+  const bool holds_all = is_next && last_event_id->prefix == terminal.id.prefix;
   return holds_all ? StoredAnswer::kTerminalEvent : StoredAnswer::kOffsetGone;
 }
 

@@ -394,6 +394,15 @@ TEST(Reconnect, FromTheStoreOnlyTheTerminalEventIsServed) {
   EXPECT_EQ(answer_from_store(terminal, log.id_of(2)), StoredAnswer::kOffsetGone);
   EXPECT_EQ(answer_from_store(terminal, EventId{3, 42}), StoredAnswer::kOffsetGone);
   EXPECT_EQ(answer_from_store(terminal, EventId{9, log.id_of(3).prefix}), StoredAnswer::kOffsetGone);
+  EXPECT_EQ(answer_from_store(terminal, log.id_of(0)), StoredAnswer::kOffsetGone) << "there were tokens";
+}
+
+// There is no `started` between `queued` and the end of a job that ended while it waited.
+TEST(Reconnect, WhoHoldsTheQueuedEventOfAJobThatNeverRanLacksItsEndAlone) {
+  const ReplayLog queued = log_with({});
+  const StoredTerminal terminal{queued.terminal_id()};
+  EXPECT_EQ(answer_from_store(terminal, queued.id_of(0)), StoredAnswer::kTerminalEvent);
+  EXPECT_EQ(answer_from_store(terminal, EventId{0, 42}), StoredAnswer::kOffsetGone);
 }
 
 std::vector<net::sse::Event> events_of(const std::string& bytes) {
