@@ -28,8 +28,8 @@ struct Options {
   std::string callback_url;
   std::int64_t context_tokens = 0;  // 0: the engine's own
   std::int64_t slots = 1;
-  std::int64_t memory_bytes = 0;  // that the engine may hold, as it is accounted
-  std::int64_t inference_timeout_s = 1800;
+  std::int64_t memory_bytes = 0;              // that the engine may hold, as it is accounted
+  std::int64_t inference_timeout_s = 86'400;  // as of worker-orcd
   std::int64_t silence_ms = 120'000;
   std::int64_t start_timeout_ms = 55'000;
   std::int64_t probe_interval_ms = 5'000;

@@ -37,9 +37,9 @@ struct Options {
   std::int64_t image_tokens_max = 2048;  // of one request; 0 = takes no images
   std::int64_t threads = 0;              // CPU device; 0 = all cores
   std::vector<std::int64_t>
-      memory_budget_bytes;  // by device of the list, or one for all of them; 0, none: the machine's
-  std::int64_t inference_timeout_s = 1800;
-  std::int64_t prefill_chunk = 64;  // most rows of one step; never changes a result
+      memory_budget_bytes;                    // by device of the list, or one for all of them; 0, none: the machine's
+  std::int64_t inference_timeout_s = 86'400;  // orchestratord's timeout.max_ms is the limit of its jobs
+  std::int64_t prefill_chunk = 64;            // most rows of one step; never changes a result
   std::int64_t shutdown_grace_ms = 5000;
   std::int64_t residency_check_ms = 60'000;  // between looks at where the model and its caches lie
   bool step_counters = false;                // count kernel launches and time steps, on GPUs

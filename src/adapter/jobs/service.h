@@ -36,7 +36,7 @@ struct ServiceOptions {
   Identity identity;
   std::string bearer;
   std::int64_t slots = 1;
-  std::int64_t timeout_ms_max = 1'800'000;
+  std::int64_t timeout_ms_max = 86'400'000;
   std::int64_t silence_ms = 120'000;
   upstream::RetryPolicy retry;
   // Asked on the client's thread before each request is sent; an error keeps it back. WORKER_RESET: for good.
