@@ -10,21 +10,24 @@
 namespace llorch::text {
 namespace {
 
-tl::unexpected<base::Error> invalid(std::string message) {
-  return base::fail(base::ErrorCode::kInvalidParams, std::move(message));
+tl::unexpected<base::Error> invalid(std::string message, std::string reason) {
+  return tl::unexpected(base::Error{base::ErrorCode::kInvalidParams, std::move(message), {}}
+                            .with("field", std::string("stop"))
+                            .with("reason", std::move(reason)));
 }
 
 }  // namespace
 
 base::Result<> validate_stop_strings(const Tokenizer& tokenizer, std::span<const std::string> stop_strings) {
   if (stop_strings.size() > kStopStringsMax) {
-    return invalid(fmt::format("stop has {} strings, the limit is {}", stop_strings.size(), kStopStringsMax));
+    return invalid(fmt::format("stop has {} strings, the limit is {}", stop_strings.size(), kStopStringsMax), "count");
   }
   for (std::size_t i = 0; i < stop_strings.size(); ++i) {
-    if (stop_strings[i].empty()) return invalid(fmt::format("stop[{}] is empty; leave it out", i));
+    if (stop_strings[i].empty()) return invalid(fmt::format("stop[{}] is empty; leave it out", i), "length");
     const std::size_t tokens_count = TRY(tokenizer.encode(stop_strings[i], {.add_special = false})).size();
     if (tokens_count > kStopStringTokensMax) {
-      return invalid(fmt::format("stop[{}] is {} tokens long, the limit is {}", i, tokens_count, kStopStringTokensMax));
+      return invalid(fmt::format("stop[{}] is {} tokens long, the limit is {}", i, tokens_count, kStopStringTokensMax),
+                     "length");
     }
   }
   return {};
