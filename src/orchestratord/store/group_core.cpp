@@ -389,9 +389,13 @@ void GroupCore::finish_moves(std::vector<Move>& moves, const std::vector<Update>
       moves[i].done(base::fail(ended.result.error()));
       continue;
     }
-    if (updates[i].result && terminal) {
+    const base::Result<>& written = updates[i].result;
+    // A row that a database has lost with its last commits has ended as well.
+    if (terminal && (written || written.error().code == ErrorCode::kNotFound)) {
       moves_in_doubt_.erase(transition.job_id);
       if (const auto slot = forget_payload(transition.job_id)) keys_->erase(*slot);
+    }
+    if (written && terminal) {
       ++ended_count;
       is_repeated |= updates[i].attempt == Attempt::kRepeat;
     }

@@ -294,6 +294,17 @@ TEST_F(PostgresFaultTest, ASecondOrchestratorIsRefused) {
   EXPECT_TRUE(open_postgres_store(second));
 }
 
+// A database that was failed over to a copy without the last commits: the row comes back by no repetition.
+TEST_F(PostgresFaultTest, AJobWhoseRowIsLostKeepsNoKey) {
+  auto store = open();
+  ASSERT_TRUE(admit(*store, admission("job-1")));
+  const std::string key = first_key();
+  ASSERT_TRUE(execute("DELETE FROM jobs WHERE job_id = 'job-1'"));
+  EXPECT_EQ(apply(*store, finished("job-1")).error().code, ErrorCode::kNotFound);
+  EXPECT_FALSE(holds_key(key)) << "the key outlived its job";
+  EXPECT_TRUE(admit(*store, admission("job-2")));
+}
+
 // A connection is lost, another orchestratord takes the store: the first one may not write again, not even when the
 // other has ended. The jobs come over; their payloads do not, for their keys are in the first one's directory.
 TEST_F(PostgresFaultTest, WhoLostTheStoreNeverWritesAgain) {

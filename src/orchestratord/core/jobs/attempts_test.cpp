@@ -174,6 +174,16 @@ TEST(Attempts, TokensOfWhatIsNotRepeatedWaitForTheRowThatSaysItRuns) {
   EXPECT_EQ(d.only<ReleaseStream>().job_id, base::JobId("j1"));
 }
 
+TEST(Attempts, ALostRowHoldsNoTokens) {
+  Driver d(without_jitter());
+  d.add_worker();
+  const ExecutionId first = d.run("j1", {.replayable = false});
+  d.auto_commit = false;
+  d.send(ExecuteStarted{first});
+  d.send(CommitFailed{{d.only<CommitTransition>().commit}, {ErrorCode::kNotFound, "no such job", {}}});
+  EXPECT_EQ(d.only<ReleaseStream>().job_id, base::JobId("j1"));
+}
+
 TEST(Attempts, ARowOfAnAttemptThatIsOverReleasesNothing) {
   Driver d(without_jitter());
   d.add_worker();
@@ -255,6 +265,23 @@ TEST(Cancel, RunningJobIsSealedBeforeTheAnswer) {
   EXPECT_TRUE(d.none<Execute>());
   d.lose(x, ErrorCode::kCancelled);
   EXPECT_EQ(d.only<Execute>().job_id, base::JobId("j2"));
+}
+
+// A database that was failed over without its last commits: the job has ended, and nobody waits for a row that does not come back.
+TEST(Cancel, ALostRowHoldsNobody) {
+  Driver d;
+  d.add_worker();
+  d.run("j1");
+  d.auto_commit = false;
+  d.send(CancelRequested{RequestId{7}, base::JobId("j1"), jobs::CancelReason::kClientRequest});
+  const CommitId commit = d.only<CommitTransition>().commit;
+  d.send(CommitFailed{{commit}, {ErrorCode::kNotFound, "the job store has no such job", {}}});
+  EXPECT_EQ(d.only<Finish>().status, JobStatus::kCancelled);
+  EXPECT_EQ(d.only<AnswerCancel>().status, JobStatus::kCancelled);
+  const auto logs = d.all<Log>();
+  EXPECT_EQ(std::ranges::count_if(logs, [](const Log& l) { return l.event == "store.row_lost"; }), 1);
+  d.after_ms(10 * CoreConfig{}.store_retry_ms);
+  EXPECT_TRUE(d.none<CommitTransition>()) << "written again";
 }
 
 // ORCH-1072, SYS-7.4.1, SYS-5.4.2: after 5 s without confirmation the slot counts as free and the client has its answer.

@@ -124,7 +124,9 @@ void Attempts::running_committed(Execution& x) {
   emit(ReleaseStream{x.job_id});
 }
 
+// A row that is gone comes back by no repetition: a database that lost commits has lost the job, and its client is told all the same.
 void Attempts::running_failed(const Execution& x, const Error& error) {
+  if (error.code == ErrorCode::kNotFound) return running_committed(*jobs_.find(x.id));
   log(base::LogLevel::kError, "store.retry", jobs_.find(x.job),
       "Cannot store that a job runs, holds its tokens back and tries again.", {{"code", error.name()}});
   timers_.arm(now_.mono_ms + config_.store_retry_ms, {.kind = TimerKind::kRunningRetry, .number = x.id.value});
@@ -154,6 +156,13 @@ void Attempts::outcome_committed(Job& job) {
 }
 
 void Attempts::outcome_failed(const Job& job, const Error& error) {
+  if (error.code == ErrorCode::kNotFound) {
+    log(base::LogLevel::kError, "store.row_lost", &job,
+        "The job store has lost a job that it had committed; its client is told how the job ended, and nothing of it "
+        "is kept.",
+        {{"code", error.name()}});
+    return outcome_committed(jobs_.at(job.arrival));
+  }
   log(base::LogLevel::kError, "store.retry", &job, "Cannot store how a job ended and tries again.",
       {{"code", error.name()}});
   timers_.arm(now_.mono_ms + config_.store_retry_ms, {.kind = TimerKind::kStoreRetry, .number = job.arrival.value});
