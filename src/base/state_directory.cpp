@@ -28,4 +28,14 @@ Result<> ensure_state_directory(const std::filesystem::path& path) {
                           path.string(), *owner));
 }
 
+Result<> give_to_owner_of(const std::filesystem::path& directory, int fd) {
+  if (::geteuid() != 0) return {};
+  struct stat st {};
+  if (::stat(directory.c_str(), &st) != 0) return fail(io_error("cannot stat", directory, errno));
+  if (st.st_uid != 0 && ::fchown(fd, st.st_uid, st.st_gid) != 0) {
+    return fail(io_error("cannot give a file to the owner of", directory, errno));
+  }
+  return {};
+}
+
 }  // namespace llorch::base

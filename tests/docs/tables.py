@@ -39,5 +39,6 @@ NOT_RUN = [
     ("docs/guide/install.md", "systemctl --user", NEEDS_SYSTEMD),
     ("docs/guide/install.md", "podman", "needs the image and a user's containers; tests/packaging looks into the image"),
     ("docs/guide/install.md", "docker", "needs the image and Docker"),
+    ("docs/guide/persistence.md", "sudo ", NEEDS_ROOT),
     ("docs/guide/persistence.md", "createuser ", "needs a database of the system; tests/e2e/test_postgresql.py runs one of its own"),
 ]

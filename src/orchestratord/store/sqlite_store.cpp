@@ -41,7 +41,13 @@ base::Result<StateDirectoryLock> lock_state_directory(const std::filesystem::pat
     return unavailable(std::move(made).error());
   }
   const std::filesystem::path path = directory / "orchestrator.lock";
-  StateDirectoryLock lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  constexpr int kFlags = O_RDWR | O_CLOEXEC | O_NOFOLLOW;
+  StateDirectoryLock lock(::open(path.c_str(), kFlags | O_CREAT | O_EXCL, 0600));
+  if (lock.fd() >= 0) {
+    if (auto given = base::give_to_owner_of(directory, lock.fd()); !given) return unavailable(std::move(given).error());
+  } else {
+    lock = StateDirectoryLock(::open(path.c_str(), kFlags | O_CREAT, 0600));
+  }
   const int fd = lock.fd();
   if (fd < 0) return unavailable(base::io_error("cannot open", path, errno));
   if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {

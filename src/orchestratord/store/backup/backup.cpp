@@ -19,6 +19,7 @@
 #include "base/descriptor.h"
 #include "base/file.h"
 #include "base/sha256.h"
+#include "base/state_directory.h"
 #include "orchestratord/store/payload/sealing.h"
 #include "orchestratord/store/sqlite/copy.h"
 #include "orchestratord/store/sqlite/database.h"
@@ -44,8 +45,11 @@ constexpr std::size_t kPathBytesMax = 4096;
 class NewFile {
  public:
   static base::Result<NewFile> create(const fs::path& path) { return open(path, O_RDWR | O_CREAT | O_EXCL); }
-  // Also over what an earlier attempt has left.
-  static base::Result<NewFile> replace(const fs::path& path) { return open(path, O_RDWR | O_CREAT | O_TRUNC); }
+  // In the place of what an earlier attempt has left.
+  static base::Result<NewFile> replace(const fs::path& path) {
+    ::unlink(path.c_str());
+    return create(path);
+  }
   static base::Result<NewFile> open(const fs::path& path, int flags) {
     const int fd = ::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0) return base::fail(base::io_error("cannot open", path, errno));
@@ -78,6 +82,7 @@ class NewFile {
     ::close(std::exchange(fd_, -1));
     return base::sync_parent_directory(name);
   }
+  base::Result<> give_to_owner_of(const fs::path& directory) { return base::give_to_owner_of(directory, fd_); }
   // Under the name it has.
   void keep_as_it_is() { ::close(std::exchange(fd_, -1)); }
   const fs::path& path() const { return path_; }
@@ -326,7 +331,12 @@ base::Result<Online> Online::prepare(const Paths& paths) {
   const Parts parts = parts_of(absolute.file);
   auto database = TRY(NewFile::create(parts.database));
   auto keys = TRY(NewFile::create(parts.keys));
-  TRY(base::write_file_atomic(absolute.directory / kRequestName, absolute.file.string()));
+  const fs::path request_name = absolute.directory / kRequestName;
+  auto request = TRY(NewFile::replace(request_name.string() + ".part"));
+  TRY(request.append(absolute.file.string()));
+  // Whoever serves is to read and write them.
+  for (NewFile* file : {&database, &keys, &request}) TRY(file->give_to_owner_of(absolute.directory));
+  TRY(request.keep(request_name));
   database.keep_as_it_is();
   keys.keep_as_it_is();
   online.paths_ = absolute;
@@ -387,6 +397,7 @@ base::Result<Summary> restore(const Paths& paths) {
   TRY(check_keys(paths.directory / kKeysName, keys));
 
   NewFile database_file = TRY(NewFile::replace(target.string() + ".restored"));
+  TRY(database_file.give_to_owner_of(paths.directory));
   const RemoveJournals remove_journals{database_file.path()};
   base::Sha256 hash;  // of what is restored, which was read before and may have changed since
   hash.update(keys);
@@ -404,6 +415,7 @@ base::Result<Summary> restore(const Paths& paths) {
   summary.bytes = static_cast<std::int64_t>(source.size());
   // The database last: without it the keys belong to nobody, and this can be done again.
   NewFile keys_file = TRY(NewFile::replace((paths.directory / kKeysName).string() + ".restored"));
+  TRY(keys_file.give_to_owner_of(paths.directory));
   TRY(keys_file.append(keys));
   TRY(keys_file.keep(paths.directory / kKeysName));
   TRY(database_file.keep(target));

@@ -36,7 +36,7 @@ void remove(const Parts& parts);
 base::Result<> fill(const std::filesystem::path& part, std::string_view bytes);
 
 // A backup whose parts the orchestratord that owns the directory writes. Only who can write the directory can say where to.
-// The parts and what was asked go with this value.
+// The parts and what was asked go with this value. What root makes here is the directory's owner's.
 class Online {
  public:
   // Makes the parts, empty, and leaves the file's name in the directory. CONFLICT: the file or a part exists, or another one
@@ -60,7 +60,7 @@ base::Result<std::filesystem::path> take_request(const std::filesystem::path& di
 
 // Into a directory without a job store. The jobs go on from where they were: what has ended since runs again.
 // CONFLICT: there is a job store. CORRUPT_FILE: the file is damaged or none of ours. UNSUPPORTED_FORMAT_VERSION: it was
-// written by a newer program. IO_ERROR. Nothing is left behind by a failure.
+// written by a newer program. IO_ERROR. Nothing is left behind by a failure. What root restores is the directory's owner's.
 base::Result<Summary> restore(const Paths& paths);
 
 }  // namespace llorch::orchestratord::store::backup

@@ -300,6 +300,40 @@ TEST_F(BackupTest, OfAServingStoreIsOfOneMoment) {
   }
 }
 
+// Root backs up and restores for the service whose directory it is. What lies there under a name of ours is not given away.
+TEST_F(BackupTest, WhatRootMakesIsTheServices) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root makes files for others";
+  constexpr uid_t kService = 54321;
+  const auto owner_of = [](const std::filesystem::path& path) {
+    struct stat st {};
+    EXPECT_EQ(::lstat(path.c_str(), &st), 0) << path;
+    return st.st_uid;
+  };
+  for (const TempDir* dir : {&from_, &to_}) ASSERT_EQ(::chown(dir->path().c_str(), kService, kService), 0);
+  {
+    const Online online = Online::prepare({.directory = from_.path(), .file = file()}).value();
+    for (const auto& made : {parts_of(file()).database, parts_of(file()).keys, from_.path() / "backup.request"}) {
+      EXPECT_EQ(owner_of(made), kService) << made;
+    }
+    EXPECT_EQ(take_request(from_.path()).value(), file());
+  }
+  ASSERT_TRUE(write_backup());
+  const std::filesystem::path others = from_.path() / "others";
+  ASSERT_TRUE(base::write_file_atomic(others, "somebody's"));
+  for (const char* name : {"orchestrator.db.restored", "payload.keys.restored"}) {
+    std::filesystem::create_hard_link(others, to_.path() / name);
+  }
+  const auto lock = lock_state_directory(to_.path());
+  ASSERT_TRUE(lock);
+  ASSERT_TRUE(restore_backup());
+  for (const char* name : {"orchestrator.db", "payload.keys", "orchestrator.lock"}) {
+    EXPECT_EQ(owner_of(to_.path() / name), kService) << name;
+  }
+  EXPECT_EQ(owner_of(others), 0u);
+  EXPECT_EQ(base::read_file(others, 100).value(), "somebody's");
+  EXPECT_EQ(live_jobs(*open_in(to_)).size(), 2u);
+}
+
 TEST_F(BackupTest, OfAServingStoreIsOneAtATimeAndCanBeGivenUp) {
   auto store = open_in(from_);
   for (int i = 0; i < 60; ++i)
