@@ -158,9 +158,7 @@ void Attempts::outcome_committed(Job& job) {
 void Attempts::outcome_failed(const Job& job, const Error& error) {
   if (error.code == ErrorCode::kNotFound) {
     log(base::LogLevel::kError, "store.row_lost", &job,
-        "The job store has lost a job that it had committed; its client is told how the job ended, and nothing of it "
-        "is kept.",
-        {{"code", error.name()}});
+        "The job store has lost a committed job; its client is told how it ended.", {{"code", error.name()}});
     return outcome_committed(jobs_.at(job.arrival));
   }
   log(base::LogLevel::kError, "store.retry", &job, "Cannot store how a job ended and tries again.",
