@@ -254,7 +254,11 @@ base::Result<> PoolManager::Impl::open() {
   link_.emplace(
       std::move(link), client_, clock_, [this](std::function<void()> fn) { on_main(std::move(fn)); },
       [this] { return state(); });
-  TRY(lock_.announce(bind()));
+  // Only `llorch` reads the record: a disk without room for it is no reason not to serve.
+  if (const auto announced = lock_.announce(bind()); !announced) {
+    base::log_event(LogLevel::kError, "run_file.failed", {}, "Cannot record where pool-managerd listens for llorch.",
+                    {{"error", announced.error().message}});
+  }
   for (const auto& device : inventory_.read()) {
     base::log_event(device.healthy ? LogLevel::kInfo : LogLevel::kWarn, "gpu_discovered", {},
                     device.healthy ? "A device is available to workers." : "No worker can run on a device.",

@@ -85,6 +85,14 @@ TEST_F(FaultTest, TheSameTaskAfterAFailedCommitIsANewTry) {
   EXPECT_EQ(pool_->executions(), 1);
 }
 
+// Only `llorch` reads it. A directory in its place is as good as a disk without room.
+TEST_F(FaultTest, AStartWithoutItsRunRecordServes) {
+  std::filesystem::create_directories(options_.state_directory / "run" / "orchestratord.json" / "in-the-way");
+  start();
+  EXPECT_EQ(client_->get("/v2/tasks").status, 200);
+  EXPECT_NE(log().find("run_file.failed"), std::string::npos);
+}
+
 TEST_F(FaultTest, RefusalsToStartAreClear) {
   start();
   auto second = options_;

@@ -91,6 +91,7 @@ struct Orchestrator::Parts {
   void make_parts();
   void make_spans();
   base::Result<> serve(const BindAddress& bind);
+  void record_run(const std::string& address);
   void stop();
 };
 
@@ -246,6 +247,18 @@ base::Result<> Orchestrator::Parts::serve(const BindAddress& bind) {
   return {};
 }
 
+// Only `llorch` reads the record: a disk without room for it is no reason not to serve.
+void Orchestrator::Parts::record_run(const std::string& address) {
+  auto written = RunFile::write(options.state_directory, address);
+  if (written) {
+    run_file.emplace(std::move(*written));
+  } else {
+    base::log_event(base::LogLevel::kError, "run_file.failed", {},
+                    "Cannot record where orchestratord listens; llorch finds it by --url alone.",
+                    {{"error", written.error().message}});
+  }
+}
+
 base::Result<std::unique_ptr<Orchestrator>> Orchestrator::open(OrchestratorOptions options) {
   const BindAddress bind = TRY(parse_bind(options.config.orchestratord.bind));
   TRY(net::http::validate_bind(bind.host, !options.api_token.empty()));
@@ -264,7 +277,7 @@ base::Result<std::unique_ptr<Orchestrator>> Orchestrator::open(OrchestratorOptio
   const bool is_ipv6 = bind.host.find(':') != std::string::npos;
   self->bind_ = is_ipv6 ? fmt::format("[{}]:{}", bind.host, parts.server->port())
                         : fmt::format("{}:{}", bind.host, parts.server->port());
-  parts.run_file.emplace(TRY(RunFile::write(parts.options.state_directory, self->bind_)));
+  parts.record_run(self->bind_);
   base::log_event(
       base::LogLevel::kInfo, "listening", {}, "orchestratord serves.",
       {{"bind", self->bind_}, {"restored_jobs", restored_count}, {"realtime_io", parts.runtime->is_realtime()}});

@@ -390,6 +390,14 @@ TEST_F(DaemonTest, OrderlyStop) {
   EXPECT_FALSE(fs::exists(directory / "state/run/pool-managerd.json"));
 }
 
+// Only `llorch` reads it. A directory in its place is as good as a disk without room.
+TEST_F(DaemonTest, AStartWithoutItsRunRecordServes) {
+  fs::create_directories(directory / "state/run/pool-managerd.json/in-the-way");
+  run();
+  EXPECT_EQ(call("GET", "/health").status, 200);
+  EXPECT_NE(content(daemon->stderr_file).find("run_file.failed"), std::string::npos);
+}
+
 // POOLREG-18020: without an orchestratord everything works; it is told once it is there.
 TEST_F(DaemonTest, WorksOffline) {
   NEEDS_MODEL();
