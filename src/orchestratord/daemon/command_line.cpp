@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <set>
@@ -23,12 +25,14 @@
 namespace llorch::orchestratord::daemon {
 namespace {
 
-int exit_code_of(base::ErrorCode code) {
-  switch (code) {
+// Whose the jobs are changes by nobody's waiting: 5 is not started again by systemd.
+int exit_code_of(const base::Error& error) {
+  switch (error.code) {
     case base::ErrorCode::kConfigInvalid: return 2;
     case base::ErrorCode::kNonLoopbackWithoutToken: return 4;
-    default: return 1;
+    default: break;
   }
+  return std::ranges::any_of(error.details, [](const auto& detail) { return detail.first == "store_owner"; }) ? 5 : 1;
 }
 
 base::Result<> serve(const CommandLine& command_line) {
@@ -37,13 +41,21 @@ base::Result<> serve(const CommandLine& command_line) {
                       .level = base::parse_log_level(options.config.log.level, base::LogLevel::kInfo),
                       .format = base::parse_log_format(options.config.log.format)});
   base::log_event(base::LogLevel::kInfo, "startup", {}, "orchestratord starts.", {{"build", base::build_id()}});
-  options.on_store_taken_over = [] { ::kill(::getpid(), SIGTERM); };
+  std::atomic<bool> taken_over{false};  // outlives the orchestrator, whose thread sets it
+  options.on_store_taken_over = [&taken_over] {
+    taken_over = true;
+    ::kill(::getpid(), SIGTERM);
+  };
   const auto orchestrator = TRY(Orchestrator::open(std::move(options)));
   base::announce(base::Announce::kOut, fmt::format(R"({{"event":"listening","bind":"{}"}})", orchestrator->bind()));
   const int signal = base::wait_for_stop_signal();
   base::log_event(base::LogLevel::kInfo, "shutdown", {}, "orchestratord stops.", {{"signal", signal}});
   orchestrator->stop();
-  return {};
+  if (!taken_over) return {};
+  return base::fail(base::Error{
+      base::ErrorCode::kAlreadyRunning,
+      "another orchestratord has taken the job store over; send requests to that one",
+      {}}.with("store_owner", std::string()));
 }
 
 }  // namespace
@@ -83,6 +95,16 @@ base::Result<> pair_pool(const CommandLine& command_line) {
   return paired;
 }
 
+base::Result<> take_over(const CommandLine& command_line) {
+  auto options = TRY(load_options(command_line));
+  if (options.config.orchestratord.persistence.store != config::StoreKind::kPostgresql) {
+    return base::fail(base::ErrorCode::kInvalidParams,
+                      "the jobs are in this state directory, and so are the keys of their prompts: there is no other "
+                      "owner to take them from");
+  }
+  return Orchestrator::take_over_store(std::move(options));
+}
+
 int run_copy(const CommandLine& command_line) {
   const bool restores = command_line.restore_file.has_value();
   const std::string verb = restores ? "restore" : "backup";
@@ -95,7 +117,7 @@ int run_copy(const CommandLine& command_line) {
     } else {
       fmt::print(stderr, "error: {}: {}\n", error.name(), error.message);
     }
-    return exit_code_of(error.code);
+    return exit_code_of(error);
   }
   if (command_line.json) {
     fmt::print("{{\"event\":\"{}\",\"jobs\":{},\"live_jobs\":{},\"bytes\":{}}}\n", verb, summary->jobs_count,
@@ -125,13 +147,20 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   app.add_option("--set", sets, "One configuration key: dotted.key=value; repeatable");
   CLI::Option* backup =
       app.add_option("--backup", out.backup_file, "Instead of serving: write the job store to a file");
-  app.add_option("--restore", out.restore_file, "Instead of serving: read it from such a file")->excludes(backup);
+  CLI::Option* restore =
+      app.add_option("--restore", out.restore_file, "Instead of serving: read it from such a file")->excludes(backup);
   app.add_flag("--json", out.json, "Outcome of these two as JSON");
   CLI::Option* pair = app.add_option("--pair-pool", out.pair_pool,
                                      "Instead of serving: make the credential of a pool, unless its file has it")
                           ->excludes(backup);
   app.add_option("--credential-file", out.credential_file, "The file of that pool, on this machine")->needs(pair);
   pair->needs("--credential-file");
+  app.add_flag("--take-over", out.take_over,
+               "Instead of serving: own the jobs in PostgreSQL from now on, also where this state directory's "
+               "payload.keys opens none of their prompts, which are lost then")
+      ->excludes(backup)
+      ->excludes(restore)
+      ->excludes(pair);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
@@ -177,13 +206,15 @@ int run_orchestratord(int argc, const char* const* argv) {
   }
   if (command_line.backup_file || command_line.restore_file) return run_copy(command_line);
   base::block_stop_signals();
-  const auto outcome = command_line.pair_pool ? pair_pool(command_line) : serve(command_line);
+  const auto outcome = command_line.pair_pool   ? pair_pool(command_line)
+                       : command_line.take_over ? take_over(command_line)
+                                                : serve(command_line);
   if (outcome) return 0;
   base::log_event(base::LogLevel::kError, "error", {}, outcome.error().message,
                   {{"error_code", outcome.error().name()}});
   base::announce(base::Announce::kError,
                  fmt::format("orchestratord: {}: {}", outcome.error().name(), outcome.error().message));
-  return exit_code_of(outcome.error().code);
+  return exit_code_of(outcome.error());
 }
 
 }  // namespace llorch::orchestratord::daemon

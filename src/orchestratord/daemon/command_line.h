@@ -14,6 +14,7 @@ struct CommandLine {
   // At most one: do that and end, instead of serving.
   std::optional<std::filesystem::path> backup_file, restore_file;
   std::optional<std::string> pair_pool;
+  bool take_over = false;
   std::filesystem::path credential_file;  // with pair_pool
   bool json = false;                      // how their outcome is printed
   // Set: print `message` (help, version, usage error) and exit with it.
@@ -26,7 +27,7 @@ CommandLine parse_command_line(int argc, const char* const* argv);
 base::Result<OrchestratorOptions> load_options(const CommandLine& command_line);
 
 // The whole program. Returns 0 after an orderly stop, 2 for usage and configuration, 4 when refused by policy (a bind
-// beyond loopback without a token), else 1.
+// beyond loopback without a token), 5 where the jobs in PostgreSQL are another orchestratord's, else 1.
 int run_orchestratord(int argc, const char* const* argv);
 
 }  // namespace llorch::orchestratord::daemon

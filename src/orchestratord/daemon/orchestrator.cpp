@@ -114,6 +114,7 @@ base::Result<> Orchestrator::Parts::open_store() {
     postgres.clock = &clock;
     postgres.entropy = &entropy;
     postgres.on_taken_over = options.on_store_taken_over;
+    postgres.take_over = options.take_over_store;
     store = TRY(store::open_postgres_store(std::move(postgres)));
     return {};
   }
@@ -299,6 +300,15 @@ base::Result<> Orchestrator::pair_pool(OrchestratorOptions options, const base::
   parts.store->stop();
   TRY(outcome);
   return config::store_pool_credential(file, credential);
+}
+
+base::Result<> Orchestrator::take_over_store(OrchestratorOptions options) {
+  options.take_over_store = true;
+  Parts parts(std::move(options));
+  TRY(parts.lock_directory());
+  TRY(parts.open_store());
+  parts.store->stop();
+  return {};
 }
 
 Orchestrator::Orchestrator(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}

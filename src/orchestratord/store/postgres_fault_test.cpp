@@ -289,9 +289,106 @@ TEST_F(PostgresFaultTest, ASecondOrchestratorIsRefused) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kAlreadyRunning);
   EXPECT_NE(refused.error().message.find("another orchestratord"), std::string::npos);
+  EXPECT_NE(refused.error().message.find(dir_.path().string()), std::string::npos) << refused.error().message;
+  ASSERT_FALSE(refused.error().details.empty());
+  EXPECT_EQ(refused.error().details[0].first, "store_owner");
   first.reset();
   second.lock_wait = 3min;  // the server lets go of it when it has seen the connection end
   EXPECT_TRUE(open_postgres_store(second));
+}
+
+// Its own directory is nobody else's: what holds the lock is what an earlier process has left at the server, and that ends.
+TEST_F(PostgresFaultTest, WhoWaitsForItsOwnEarlierSessionIsNotToldOfAnotherOne) {
+  const auto earlier = open();
+  PostgresStoreOptions again = options();
+  again.lock_wait = 100ms;
+  const auto refused = open_postgres_store(again);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kStoreUnavailable) << refused.error().message;
+  EXPECT_TRUE(refused.error().details.empty());
+}
+
+// A standby, or a node with the same configuration, finds the lock free while its owner starts again.
+TEST_F(PostgresFaultTest, WhoOpensNoneOfThePromptsDoesNotBecomeTheOwner) {
+  auto first = open();
+  ASSERT_TRUE(admit(*first, admission("job-1")));
+  ASSERT_TRUE(admit(*first, admission("unsealed", std::nullopt)));
+  first.reset();
+  const TempDir elsewhere;
+  PostgresStoreOptions standby = options();
+  standby.directory = elsewhere.path();
+  standby.lock_wait = 3min;
+  for (int i = 0; i < 2; ++i) {
+    const auto refused = open_postgres_store(standby);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ErrorCode::kConflict);
+    for (const std::string& part : {dir_.path().string(), std::string("1 live jobs"), std::string("--take-over")}) {
+      EXPECT_NE(refused.error().message.find(part), std::string::npos) << part << ": " << refused.error().message;
+    }
+    ASSERT_FALSE(refused.error().details.empty());
+    EXPECT_EQ(refused.error().details[0].first, "store_owner");
+  }
+  first = open();
+  const auto jobs = live_jobs(*first);
+  ASSERT_EQ(jobs.size(), 2u);
+  EXPECT_EQ(jobs[0].payload, "payload");
+  EXPECT_TRUE(apply(*first, finished("job-1")));
+  first.reset();
+  auto second = open_postgres_store(standby);
+  ASSERT_TRUE(second) << "nothing is left that it could lose: " << second.error().message;
+  EXPECT_EQ(live_jobs(**second).size(), 1u);
+}
+
+// The keys come along where a state directory is moved, and where they alone are restored beside a dump.
+TEST_F(PostgresFaultTest, WhereTheKeysAreTheJobsGoOn) {
+  auto store = open();
+  ASSERT_TRUE(admit(*store, admission("job-1")));
+  store.reset();
+  const TempDir moved, restored;
+  PostgresStoreOptions opts = options();
+  opts.lock_wait = 3min;
+  std::filesystem::path from = dir_.path();
+  for (const TempDir* to : {&moved, &restored}) {
+    std::filesystem::copy(from / "payload.keys", to->path() / "payload.keys");
+    if (to == &moved) std::filesystem::copy(from / "store_id", to->path() / "store_id");
+    opts.directory = to->path();
+    store = open_postgres_store(opts).value();
+    const auto jobs = live_jobs(*store);
+    ASSERT_EQ(jobs.size(), 1u);
+    EXPECT_EQ(jobs[0].payload, "payload");
+    store.reset();
+    from = to->path();
+  }
+}
+
+// Keys that the owner itself has lost are lost: its other jobs go on without being asked for.
+TEST_F(PostgresFaultTest, TheOwnerGoesOnWithoutItsKeys) {
+  auto store = open();
+  ASSERT_TRUE(admit(*store, admission("job-1")));
+  store.reset();
+  std::filesystem::remove(dir_.path() / "payload.keys");
+  store = open();
+  EXPECT_EQ(live_jobs(*store).at(0).payload, std::nullopt);
+}
+
+TEST_F(PostgresFaultTest, AStoreOfAnOlderProgramGetsItsOwnerSilently) {
+  auto store = open();
+  ASSERT_TRUE(admit(*store, admission("job-1")));
+  store.reset();
+  ASSERT_TRUE(
+      execute("ALTER TABLE store_owner DROP COLUMN store_id, DROP COLUMN host, DROP COLUMN directory;"
+              "DELETE FROM schema_migrations WHERE version = 7"));
+  std::filesystem::remove(dir_.path() / "store_id");
+  store = open();
+  EXPECT_EQ(live_jobs(*store).at(0).payload, "payload");
+  store.reset();
+  const TempDir elsewhere;
+  PostgresStoreOptions standby = options();
+  standby.directory = elsewhere.path();
+  standby.lock_wait = 3min;
+  const auto refused = open_postgres_store(standby);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kConflict);
 }
 
 // A database that was failed over to a copy without the last commits: the row comes back by no repetition.
@@ -305,7 +402,7 @@ TEST_F(PostgresFaultTest, AJobWhoseRowIsLostKeepsNoKey) {
   EXPECT_TRUE(admit(*store, admission("job-2")));
 }
 
-// A connection is lost, another orchestratord takes the store: the first one may not write again, not even when the
+// A connection is lost, another orchestratord is told to take the store: the first one may not write again, not even when the
 // other has ended. The jobs come over; their payloads do not, for their keys are in the first one's directory.
 TEST_F(PostgresFaultTest, WhoLostTheStoreNeverWritesAgain) {
   std::atomic<int> told{0};
@@ -318,6 +415,7 @@ TEST_F(PostgresFaultTest, WhoLostTheStoreNeverWritesAgain) {
   const TempDir elsewhere;
   PostgresStoreOptions other = options();
   other.directory = elsewhere.path();
+  other.take_over = true;
   auto second = open_postgres_store(other).value();
   const auto jobs = live_jobs(*second);
   ASSERT_EQ(jobs.size(), 1u);

@@ -60,10 +60,34 @@ base::Result<bool> try_lock(Connection& connection) {
   return TRY(connection.query(std::move(lock.add(kLockKey)))).integer(0, 0) == 1;
 }
 
+// None: no start has said it. The column comes with a migration, which a start that is refused leaves to the owner.
+base::Result<std::optional<StateDirectoryFacts>> read_owner(Connection& connection) {
+  const Rows column = TRY(
+      connection.query(Query("SELECT count(*) FROM pg_attribute WHERE attrelid = to_regclass('llorch.store_owner') AND "
+                             "attname = 'store_id' AND NOT attisdropped")));
+  if (column.integer(0, 0) == 0) return std::optional<StateDirectoryFacts>();
+  const Rows rows = TRY(connection.query(Query(
+      "SELECT store_id, coalesce(host, ''), coalesce(directory, '') FROM store_owner WHERE store_id IS NOT NULL")));
+  if (rows.count() == 0) return std::optional<StateDirectoryFacts>();
+  return std::optional(StateDirectoryFacts{rows.text(0, 0), rows.text(0, 1), rows.text(0, 2)});
+}
+
+std::string place_of(const StateDirectoryFacts& directory) {
+  return fmt::format("{}:{}", directory.host, directory.directory);
+}
+
+// What the server would refuse; they are for people.
+ServerOptions with_storable_texts(ServerOptions options) {
+  for (std::string* text : {&options.self.host, &options.self.directory}) {
+    if (!is_storable(*text)) *text = "?";
+  }
+  return options;
+}
+
 }  // namespace
 
-Server::Server(ServerOptions options) : options_(std::move(options)), pause_(kFirstPause) {
-  ASSERT(options_.clock != nullptr);
+Server::Server(ServerOptions options) : options_(with_storable_texts(std::move(options))), pause_(kFirstPause) {
+  ASSERT(options_.clock != nullptr && options_.opens);
 }
 
 base::Result<Connection> Server::connect() {
@@ -87,6 +111,7 @@ base::Result<Connection> Server::reach() {
   TRY(configure(connection));
   if (!epoch_) {
     TRY(wait_for_lock(connection));
+    TRY(check_keys(connection));
     TRY(become_owner(connection));
     return connection;
   }
@@ -102,12 +127,7 @@ base::Result<Connection> Server::reach() {
 base::Result<> Server::wait_for_lock(Connection& connection) {
   const auto deadline = Clock::now() + options_.lock_wait;
   for (bool told = false; !TRY(try_lock(connection)); told = true) {
-    if (Clock::now() >= deadline) {
-      return base::fail(
-          ErrorCode::kAlreadyRunning,
-          "another orchestratord owns the job store in this PostgreSQL database; stop it or give this one "
-          "a database of its own");
-    }
+    if (Clock::now() >= deadline) return base::fail(locked(TRY(read_owner(connection))));
     if (!told) {
       base::log_event(base::LogLevel::kWarn, "store.locked", {},
                       "Another session owns the job store; waiting for its end.",
@@ -118,9 +138,50 @@ base::Result<> Server::wait_for_lock(Connection& connection) {
   return {};
 }
 
+// One process at a time has a state directory: who finds its own in the row waits for a session of an earlier process.
+base::Error Server::locked(const std::optional<StateDirectoryFacts>& owner) const {
+  if (owner == options_.self) {
+    return {ErrorCode::kStoreUnavailable,
+            "the PostgreSQL server still holds the lock of an earlier session of this orchestratord; start it again",
+            {}};
+  }
+  base::Error error{
+      ErrorCode::kAlreadyRunning,
+      fmt::format("another orchestratord{} owns the job store in this PostgreSQL database; stop it or give this one "
+                  "a database of its own",
+                  owner ? fmt::format(", that of {},", place_of(*owner)) : ""),
+      {}};
+  return owner ? std::move(error).with("store_owner", place_of(*owner)) : error;
+}
+
+// The keys tell whose the payloads are: they come along where a state directory is moved or restored. A start without them would end
+// every live job, and it may be that of a machine that was never meant to own this store.
+base::Result<> Server::check_keys(Connection& connection) const {
+  const auto owner = TRY(read_owner(connection));
+  if (!owner || owner->store_id == options_.self.store_id || options_.take_over) return {};
+  const Rows rows = TRY(connection.query(Query("SELECT job_id, key_slot, nonce, ciphertext FROM job_payloads")));
+  for (int i = 0; i < rows.count(); ++i) {
+    const PayloadRow payload{static_cast<std::uint32_t>(rows.integer(i, 1)), rows.text(i, 2), rows.text(i, 3)};
+    if (options_.opens(rows.text(i, 0), payload)) return {};
+  }
+  if (rows.count() == 0) return {};
+  return base::fail(base::Error{
+      ErrorCode::kConflict,
+      fmt::format("the job store in this PostgreSQL database is that of the orchestratord of {0}: the "
+                  "payload.keys of {1} opens none of the prompts of its {2} live jobs, and they would be "
+                  "lost. Start the orchestratord of {0}, or move its state directory here; give this one "
+                  "a database of its own; or, to give these prompts up, run it once with --take-over",
+                  place_of(*owner), place_of(options_.self), rows.count()),
+      {}}.with("store_owner", place_of(*owner))
+                        .with("live_jobs", std::int64_t{rows.count()}));
+}
+
 base::Result<> Server::become_owner(Connection& connection) {
   TRY(migrate(connection, migrations(), options_.clock->now().unix_ms));
-  epoch_ = TRY(connection.query(Query("UPDATE store_owner SET epoch = epoch + 1 RETURNING epoch"))).integer(0, 0);
+  Query update("UPDATE store_owner SET epoch = epoch + 1, store_id = $1, host = $2, directory = $3 RETURNING epoch");
+  update.add(std::string_view(options_.self.store_id)).add(std::string_view(options_.self.host));
+  update.add(std::string_view(options_.self.directory));
+  epoch_ = TRY(connection.query(std::move(update))).integer(0, 0);
   return {};
 }
 

@@ -8,12 +8,23 @@
 #include <string>
 
 #include "base/clock.h"
+#include "orchestratord/store/backend.h"
 #include "orchestratord/store/postgres/connection.h"
 
 namespace llorch::orchestratord::store::postgres {
 
+// A state directory: its random id, which goes where it goes, and where it is, for people.
+struct StateDirectoryFacts {
+  std::string store_id, host, directory;
+  friend bool operator==(const StateDirectoryFacts&, const StateDirectoryFacts&) = default;
+};
+
 struct ServerOptions {
   ConnectionOptions connection;
+  StateDirectoryFacts self;
+  // Whether the keys of this state directory open the payload of a job. Asked by the first open alone.
+  std::function<bool(const std::string& job_id, const PayloadRow&)> opens;
+  bool take_over = false;  // also payloads that none of these keys opens
   // The first open waits this long for the lock: a server may need ~10 s to notice that its former holder is gone.
   std::chrono::milliseconds lock_wait{15'000};
   const base::Clock* clock = nullptr;   // REQUIRES not null; outlives it
@@ -26,7 +37,8 @@ class Server {
  public:
   explicit Server(ServerOptions options);
 
-  // The first one also migrates the schema and becomes the owner; ALREADY_RUNNING: another orchestratord holds the lock.
+  // The first one also migrates the schema and becomes the owner. ALREADY_RUNNING: another orchestratord holds the lock. CONFLICT: the
+  // payloads are those of another state directory. Both say in the detail `store_owner` whose the store is, where that is known.
   // A later one finds itself still the owner, or fails for good. STORE_UNAVAILABLE otherwise; then the next attempt that
   // reaches out comes after a pause, and calls before it repeat the error.
   base::Result<Connection> connect();
@@ -34,6 +46,8 @@ class Server {
  private:
   base::Result<Connection> reach();
   base::Result<> wait_for_lock(Connection& connection);
+  base::Error locked(const std::optional<StateDirectoryFacts>& owner) const;
+  base::Result<> check_keys(Connection& connection) const;
   base::Result<> become_owner(Connection& connection);
   base::Result<> check_owner(Connection& connection);
   base::Error taken_over();
