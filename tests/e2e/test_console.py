@@ -24,7 +24,7 @@ def test_every_file_is_served_as_it_lies_there(stack, name):
 
 
 def test_the_page_is_at_the_root(stack):
-    page = stack.request("GET", "/")
+    page = stack.request("GET", "/", headers={"Accept": "text/html"})
     assert page.body == (PAGE / "index.html").read_bytes()
     assert page.headers["content-type"] == "text/html; charset=utf-8"
 

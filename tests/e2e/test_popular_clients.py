@@ -326,6 +326,11 @@ def test_what_copilot_reads(stack):
     assert stack.request("GET", "/v1/models/chat:latest").status == 200
 
 
+# Reins compares it, and Dart's clients send no Accept.
+def test_what_reins_reads(stack):
+    assert stack.request("GET", "/").body == b"Ollama is running"
+
+
 # LiteLLM and others take a model for one that calls tools where its template speaks of them, and else write them into the prompt.
 def test_a_template_speaks_of_what_the_model_does(stack):
     shown = {name: stack.request("POST", "/api/show", {"model": name}).json["template"] for name in ("chat", "coder", "embed")}

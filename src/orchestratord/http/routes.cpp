@@ -271,9 +271,9 @@ Api::Gateway Api::root(const config::GatewaysConfig& enabled) {
           .routes = {
               {"GET", "/", Scope::kOpen,
                [enabled](const net::Request& request, const net::ExchangePtr& exchange) {
-                 const std::string_view accept = request.headers.get("Accept").value_or("");
-                 const bool wants_page = accept.empty() || accept.find("text/html") != std::string_view::npos;
-                 if (enabled.console && (wants_page || !enabled.ollama)) return console::serve(request, exchange);
+                 if (enabled.console && (console::is_asked_for(request.headers) || !enabled.ollama)) {
+                   return console::serve(request, exchange);
+                 }
                  exchange->respond({200, {{"Content-Type", "text/plain; charset=utf-8"}}, "Ollama is running"});
                }},
           }};

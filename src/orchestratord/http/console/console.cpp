@@ -79,6 +79,10 @@ base::Result<net::Response> answer(std::string_view path, std::optional<std::str
   return response;
 }
 
+bool is_asked_for(const net::http::Headers& headers) {
+  return headers.get("Accept").value_or("").find("text/html") != std::string_view::npos;
+}
+
 void serve(const net::Request& request, const net::ExchangePtr& exchange) {
   auto response = answer(request.path, request.headers.get("If-None-Match"));
   if (!response) {

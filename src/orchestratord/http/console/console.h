@@ -12,6 +12,9 @@ namespace llorch::orchestratord::http::console {
 // If-None-Match: 304 if the client has these bytes. NOT_FOUND for any other path. Pure.
 base::Result<net::Response> answer(std::string_view path, std::optional<std::string_view> known_etag);
 
+// Whether whoever sends these headers is a browser that wants the page of "/". Programs look there as well, some of them with no `Accept`.
+bool is_asked_for(const net::http::Headers& headers);
+
 // The handler of all these paths. Thread-safe.
 void serve(const net::Request& request, const net::ExchangePtr& exchange);
 

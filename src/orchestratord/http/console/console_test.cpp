@@ -44,6 +44,13 @@ TEST(Console, WhatIsNoFileIsNotFound) {
   }
 }
 
+// Apps for Ollama compare what they get with "Ollama is running"; those written in Dart, Go or C# send no Accept.
+TEST(Console, ThePageIsForBrowsers) {
+  EXPECT_TRUE(is_asked_for({{"Accept", "text/html,application/xhtml+xml,*/*;q=0.8"}}));
+  EXPECT_FALSE(is_asked_for({}));
+  EXPECT_FALSE(is_asked_for({{"Accept", "*/*"}}));
+}
+
 TEST(Console, TheSameBytesAreNotSentAgain) {
   const auto first = answer("/console/app.js", std::nullopt);
   ASSERT_TRUE(first);
