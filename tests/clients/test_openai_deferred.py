@@ -58,9 +58,9 @@ def test_a_conversation_that_the_server_keeps(chat_stack, client):
     history = [{"role": "user", "content": ASK["input"]}, *[item.model_dump() for item in first.output], {"role": "user", "content": "And of grass?"}]
     assert create(client, background=False, input=history).output_text == second.output_text
     client.responses.delete(first.id)
-    with pytest.raises(openai.NotFoundError) as refused:
+    with pytest.raises(openai.BadRequestError) as refused:
         create(client, background=False, input="And?", previous_response_id=first.id)
-    assert refused.value.param == "previous_response_id"
+    assert (refused.value.param, refused.value.code) == ("previous_response_id", "previous_response_not_found")
 
 
 def test_a_conversation_of_its_own(chat_stack, client):

@@ -387,7 +387,7 @@ def test_the_tokens_of_an_input_are_counted_without_a_job(stack):
     told = [respond(stack, **fields)["usage"]["input_tokens"] for fields in asked]
     assert [answer["input_tokens"] for answer in counted] == told and counted[3]["input_tokens"] > counted[0]["input_tokens"] > 5
     assert count(stack, 404, model="none")["error"]["llorch"]["code"] == "MODEL_NOT_FOUND"
-    assert count(stack, 404, previous_response_id="resp_none")["error"]["param"] == "previous_response_id"
+    assert count(stack, 400, previous_response_id="resp_none")["error"]["param"] == "previous_response_id"
     assert count(stack, 400, unheard=1)["error"]["param"] == "unheard"
     assert count(stack, 400, input=3)["error"]["param"] == "input"
 
@@ -399,8 +399,8 @@ def test_counts_of_tokens_are_no_lines_of_a_batch(stack):
 def test_a_conversation_of_which_nothing_is_kept_is_refused(stack):
     unkept = respond(stack)
     refused = stack.request("POST", "/v1/responses", {**ASK, "previous_response_id": unkept["id"]})
-    assert refused.status == 404 and refused.json["error"]["param"] == "previous_response_id"
-    assert "store" in refused.json["error"]["message"]
+    assert refused.status == 400 and refused.json["error"]["param"] == "previous_response_id"
+    assert refused.json["error"]["code"] == "previous_response_not_found" and "store" in refused.json["error"]["message"]
     stack.gate.hold()
     try:
         running = ask(stack)["id"]

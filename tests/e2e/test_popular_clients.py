@@ -172,6 +172,14 @@ REQUESTS = {
     "Cline": chat(stream=True, stream_options={"include_usage": True}, temperature=0, messages=[SYSTEM, {"role": "user", "content": PARTS}]),
     "Copilot, chat with a model of Ollama": chat(model="chat:latest", stream=True, n=1, temperature=0.1, top_p=1, tools=[FUNCTION],
                                                  messages=AGENT_TURNS),
+    "Copilot by responses": responses(stream=True, store=True, truncation="disabled", include=["reasoning.encrypted_content"], reasoning={
+        "effort": "medium", "summary": "detailed"}, tools=[{"type": "function", "name": "read_file", "description": "Reads.", "strict": False, "parameters": SCHEMA}],
+        tool_choice="auto", input=[
+            {"role": "system", "content": [{"type": "input_text", "text": "s"}]}, {"role": "user", "content": [{"type": "input_text", "text": "go"}]},
+            {"type": "message", "id": "msg_123", "status": "completed", "role": "assistant", "content": [{"type": "output_text", "text": "I read.", "annotations": []}]},
+            {"type": "function_call", "name": "read_file", "arguments": "{}", "call_id": "call_1"},
+            {"type": "function_call_output", "call_id": "call_1", "output": ""}, {"role": "user", "content": [{"type": "input_text", "text": "more"}]}]),
+    "Obsidian Copilot by LM Studio": responses(stream=True, temperature=0.1, text={"format": {"type": "text"}}),
     "OpenCode": chat(stream=True, stream_options={"include_usage": True}, max_tokens=32_000, tools=[FUNCTION], tool_choice="auto",
                      messages=AGENT_TURNS),
     "Roo Code": chat(stream=True, stream_options={"include_usage": True}, temperature=0, max_tokens=128_000),

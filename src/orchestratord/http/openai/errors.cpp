@@ -38,6 +38,7 @@ std::string_view their_code(ErrorCode code, const wire::ErrorBody& error) {
   }
   if (detail_of(error, "reason") == "CONTEXT_TOO_LARGE") return "context_length_exceeded";
   if (detail_of(error, "reason") == "unknown") return "unknown_parameter";
+  if (detail_of(error, "reason") == "not_kept") return "previous_response_not_found";
   return {};
 }
 

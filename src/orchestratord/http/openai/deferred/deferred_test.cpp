@@ -7,6 +7,7 @@
 #include "orchestratord/http/openai/deferred/kept_items.h"
 #include "orchestratord/http/openai/deferred/kept_text.h"
 #include "orchestratord/http/openai/deferred/multipart.h"
+#include "orchestratord/http/openai/errors.h"
 #include "orchestratord/http/tasks/kept_facts.h"
 
 namespace llorch::orchestratord::http::openai {
@@ -83,6 +84,22 @@ TEST(KeptText, OnlyOfWhatHasAnOutput) {
   EXPECT_EQ(continued(R"({"input":"x"})", kept_response("completed", "[]")).error().code, base::ErrorCode::kNotFound)
       << "of an earlier version, without its input";
   EXPECT_EQ(continued(R"({"input":"x"})", kept_text(input, "")).error().code, base::ErrorCode::kCorruptFile);
+}
+
+// Copilot looks for the status 400 and the code of this error, and sends the whole conversation then.
+TEST(KeptText, OfAResponseThatIsNotKeptTheErrorIsOfTheField) {
+  const auto refused = [](base::ErrorCode code) {
+    return error_response(of_previous_response({code, "m", {}}), base::CorrelationId("corr-1"));
+  };
+  const auto not_kept = refused(base::ErrorCode::kNotFound);
+  EXPECT_EQ(not_kept.status, 400);
+  EXPECT_TRUE(not_kept.body.starts_with(
+      R"({"error":{"message":"m; send the whole conversation as input","type":"invalid_request_error",)"
+      R"("param":"previous_response_id","code":"previous_response_not_found",)"))
+      << not_kept.body;
+  const auto runs = refused(base::ErrorCode::kConflict);
+  EXPECT_EQ(runs.status, 409);
+  EXPECT_NE(runs.body.find(R"("param":"previous_response_id","code":"conflict")"), std::string::npos) << runs.body;
 }
 
 // No model is told them, whether or not they are kept.

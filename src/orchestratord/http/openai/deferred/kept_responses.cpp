@@ -254,9 +254,7 @@ void KeptResponses::continue_from(const std::string& previous_id, net::Request r
                                   const net::ExchangePtr& exchange, std::function<void(net::Request)> done) {
   const auto go_on = [this, previous_id, request = std::move(request), exchange, done = std::move(done)]() mutable {
     auto body = continued_body(request, previous_id);
-    if (!body) {
-      return refuse(context_, exchange, std::move(body).error().with("field", std::string("previous_response_id")));
-    }
+    if (!body) return refuse(context_, exchange, of_previous_response(std::move(body).error()));
     request.body = *std::move(body);
     done(std::move(request));
   };

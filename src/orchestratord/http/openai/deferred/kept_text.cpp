@@ -66,7 +66,7 @@ std::string with_items_before(json::array items, std::string_view request_body) 
 base::Result<std::string> continued(std::string_view request_body, std::string_view kept) {
   const std::string_view input = input_kept(kept);
   if (input.empty()) {
-    return base::fail(ErrorCode::kNotFound, "the input of this response is not kept; send the conversation as input");
+    return base::fail(ErrorCode::kNotFound, "the input of this response is not kept");
   }
   if (!TRY(has_output(kept))) {
     return base::fail(ErrorCode::kConflict,
@@ -75,6 +75,14 @@ base::Result<std::string> continued(std::string_view request_body, std::string_v
   json::array items = base::parse_known_json(input).as_array();
   append(TRY(output_kept(kept)), items);
   return with_items_before(std::move(items), request_body);
+}
+
+base::Error of_previous_response(base::Error error) {
+  error = std::move(error).with("field", std::string("previous_response_id"));
+  if (error.code != ErrorCode::kNotFound) return error;
+  error.code = ErrorCode::kInvalidParams;
+  error.message += "; send the whole conversation as input";
+  return std::move(error).with("reason", std::string("not_kept"));
 }
 
 }  // namespace llorch::orchestratord::http::openai

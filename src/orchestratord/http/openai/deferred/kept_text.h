@@ -28,4 +28,8 @@ std::string with_items_before(boost::json::array items, std::string_view request
 // cancelled), NOT_FOUND (its input is not kept: an earlier version wrote it), CORRUPT_FILE. REQUIRES: as of input_of().
 base::Result<std::string> continued(std::string_view request_body, std::string_view kept);
 
+// Why a request cannot go on with a response. Of one that is not kept it is an error of the field, which programs know by its code and
+// answer with the whole conversation: INVALID_PARAMS with details.reason "not_kept".
+base::Error of_previous_response(base::Error error);
+
 }  // namespace llorch::orchestratord::http::openai
