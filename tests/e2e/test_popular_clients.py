@@ -251,6 +251,9 @@ REQUESTS = {
     "LangChain.js by Ollama": ollama("/api/chat", messages=[USER, {"role": "assistant", "content": "", "tool_calls": [
         {"id": "c", "type": "function", "function": {"name": "read_file", "arguments": {}}}]}, {"role": "tool", "content": "x"}],
         stream=True, options={"num_predict": 4, "numa": False, "f16_kv": True, "penalize_newline": True}),
+    "Home Assistant by Ollama": ollama("/api/chat", messages=OLLAMA_TURNS, stream=True, tools=[FUNCTION], keep_alive=-1, think=False, options={
+        "num_ctx": 8192, "num_predict": 4}),
+    "Vercel AI SDK by Ollama, completion": ollama("/api/generate", max_tokens=4, stop=[], prompt="go", stream=False, options={"num_predict": 4}),
     "LlamaIndex by Ollama": ("POST", "/api/embed", {"model": "embed", "input": ["a"], "options": {}, "keep_alive": "5m", "truncate": True}),
 }
 
@@ -337,6 +340,13 @@ def test_what_copilot_reads(stack):
 # Reins compares it, and Dart's clients send no Accept.
 def test_what_reins_reads(stack):
     assert stack.request("GET", "/").body == b"Ollama is running"
+
+
+# The Vercel AI SDK's provider for Ollama takes no completion without one; a client that sends it back is answered.
+def test_a_generation_ends_with_an_empty_context(stack):
+    _, path, body = REQUESTS["Vercel AI SDK by Ollama, completion"]
+    context = stack.request("POST", path, body).json["context"]
+    assert context == [] and stack.request("POST", path, {**body, "context": context}).status == 200
 
 
 # LiteLLM and others take a model for one that calls tools where its template speaks of them, and else write them into the prompt.

@@ -108,6 +108,8 @@ void AnswerRenderer::end(const wire::EndEvent& event, const streams::EventId&, s
   out += opening_;
   append_output(out);
   out.append(R"(,"done":true,"done_reason":")").append(done_reason(event.stop_reason)).append("\"");
+  // Nothing is kept that the next request could hand back; an empty one is taken.
+  if (options_.endpoint == Endpoint::kGenerate) out += R"(,"context":[])";
   append_timings(out, event, queue_wait_ms_);
   out.append(R"(,"llorch":)").append(wire::encode(event)).append("}");
   if (options_.stream) out += '\n';
