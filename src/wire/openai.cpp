@@ -79,7 +79,7 @@ template <>
 struct Table<NamedJsonSchema> {
   using S = NamedJsonSchema;
   static Fields fields() {
-    return {required("name", &S::name, "For the client's own use.", {1, 64}),
+    return {optional("name", &S::name, "For the client's own use.", {1, 64}),
             optional("description", &S::description, "For the client's own use.", {0, 1 << 16}),
             optional("schema", &S::schema, "What the output follows. Omitted: any object.", {0, 1 << 20}),
             optional("strict", &S::strict, "The output follows the schema either way.")};

@@ -29,7 +29,7 @@ struct Prompts {
 };
 
 struct NamedJsonSchema {
-  std::string name;
+  std::optional<std::string> name;
   std::optional<std::string> description;
   std::optional<JsonSchema> schema;  // omitted: any object
   std::optional<bool> strict;        // the output follows the schema either way

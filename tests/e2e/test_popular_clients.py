@@ -194,6 +194,7 @@ REQUESTS = {
                         "properties": {"kind": {"const": "f"}, "path": {"type": "string", "format": "file-path"}}}}}}}),
     "instructor, with a schema": chat(response_format={"type": "json_object", "schema": {
         "type": "object", "properties": {"at": {"enum": ["a", "b"]}}, "required": ["at"], "additionalProperties": False}}),
+    "instructor, with a schema of no name": chat(response_format={"type": "json_schema", "json_schema": {"schema": FORMAT["schema"]}}),
     "llama.cpp's manual, with a schema": chat(response_format={"type": "json_schema", "schema": FORMAT["schema"]}),
     "LlamaIndex": chat(temperature=0.1, stream=False, tools=[FUNCTION], tool_choice="auto", messages=AGENT_TURNS),
     "Vercel AI SDK, compatible": chat(stream=True, response_format={"type": "json_schema", "json_schema": {

@@ -176,12 +176,15 @@ TEST(OpenAiChat, AnObjectMayHaveASchema) {
             R"({"type":"object"})");
 }
 
-// As the manual of llama.cpp's server writes it.
+// As the manual of llama.cpp's server writes it, and instructor's mode for Perplexity.
 TEST(OpenAiChat, ASchemaMayStandWithoutAName) {
   EXPECT_EQ(chat(R"("response_format":{"type":"json_schema","schema":{"type":"integer"}})")
                 .submission.sampling.json_schema->text,
             R"({"type":"integer"})");
   EXPECT_EQ(chat(R"("response_format":{"type":"json_schema","schema":{"type":"integer"},"json_schema":null})")
+                .submission.sampling.json_schema->text,
+            R"({"type":"integer"})");
+  EXPECT_EQ(chat(R"("response_format":{"type":"json_schema","json_schema":{"schema":{"type":"integer"}}})")
                 .submission.sampling.json_schema->text,
             R"({"type":"integer"})");
 }
