@@ -35,6 +35,8 @@ struct Table<ModelFacts> {
             optional("quant_kind", &S::quant_kind),
             required("size_bytes", &S::size_bytes, "", {0, kReportedBytesMax}),
             optional("vocab_size", &S::vocab_size),
+            optional("hidden_size", &S::hidden_size,
+                     "Elements of a token's row between two layers. Omitted: not known.", {1}),
             required("context_length", &S::context_length),
             optional("slots", &S::slots),
             required("memory_bytes", &S::memory_bytes, "Of a worker, on each of its devices.", {0, kReportedBytesMax}),

@@ -239,6 +239,8 @@ struct ModelFacts {
   std::string quant_kind;
   std::int64_t size_bytes = 0;
   std::int64_t vocab_size = 0;
+  // Elements of a token's row between two layers; omitted: not known, as of a model of another system's engine.
+  std::optional<std::int64_t> hidden_size;
   std::int64_t context_length = 0;
   // Memory for one worker with `context_length` tokens in each of `slots` slots, on each of its devices.
   std::int64_t slots = 1;

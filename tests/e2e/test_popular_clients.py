@@ -338,6 +338,17 @@ def test_what_copilot_reads(stack):
     assert stack.request("GET", "/v1/models/chat:latest").status == 200
 
 
+# Koog looks at every model that is listed; a member that it misses or a capability that it does not know ends the list.
+def test_what_koog_reads(stack):
+    known = {"audio", "completion", "embedding", "insert", "vision", "thinking", "tools"}
+    for model in stack.request("GET", "/api/tags").json["models"]:
+        shown = stack.request("POST", "/api/show", {"name": model["name"]}).json
+        info, details = shown["model_info"], shown["details"]
+        family = info["general.architecture"]
+        assert info[f"{family}.context_length"] > 0 and info[f"{family}.embedding_length"] > 0, model
+        assert set(shown["capabilities"]) <= known and all(isinstance(details[name], str) for name in ("format", "family", "parameter_size")), shown
+
+
 # Reins compares it, and Dart's clients send no Accept.
 def test_what_reins_reads(stack):
     assert stack.request("GET", "/").body == b"Ollama is running"

@@ -91,6 +91,7 @@ base::Result<wire::ModelFacts> ModelCatalog::describe(const std::string& model_r
   facts.quant_kind = model.quant_kind;
   facts.size_bytes = model.size_bytes;
   facts.vocab_size = model.vocab_size;
+  facts.hidden_size = model.hidden_size;
   facts.context_length = model.shape.context_tokens;
   facts.slots = model.shape.slots;
   facts.memory_bytes = model.required_bytes();

@@ -166,6 +166,7 @@ struct FakeInspector final : ModelInspector {
     ModelPlan plan;
     plan.path = file;
     plan.architecture = "llama";
+    plan.hidden_size = 64;
     plan.shape = shape;
     plan.memory.resize(static_cast<std::size_t>(shape.devices));
     for (MemoryNeed& need : plan.memory) {
@@ -194,6 +195,7 @@ TEST_F(Directory, DescribesAndServesTokenizers) {
   EXPECT_EQ(facts->digest, digest);
   EXPECT_EQ("sha256:" + catalog.plan(ref("models/a.gguf"), {}, DeviceKind::kCpu)->digest.value().digest, digest);
   EXPECT_EQ(facts->memory_bytes, 310);
+  EXPECT_EQ(facts->hidden_size, 64);
   EXPECT_EQ(facts->model_ref, ref("models/a.gguf"));
   EXPECT_EQ(**catalog.tokenizer(digest), "blob of a.gguf");
   EXPECT_EQ(catalog.tokenizer(digest)->get(), catalog.tokenizer(digest.substr(7))->get());

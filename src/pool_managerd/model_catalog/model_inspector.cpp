@@ -127,6 +127,7 @@ class EngineInspector final : public ModelInspector {
     plan.quant_kind = engine::plan::dtype_info(memory.front().weight_dtype).name;
     plan.size_bytes = static_cast<std::int64_t>(files.file_bytes());
     plan.vocab_size = model.config.vocab;
+    plan.hidden_size = model.config.width;
     plan.model_context = model.config.context_tokens;
     plan.shape = {.context_tokens = memory.front().context_tokens,
                   .slots = memory.front().slots,

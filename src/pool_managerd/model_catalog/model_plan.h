@@ -48,6 +48,7 @@ struct ModelPlan {
   std::string quant_kind;  // that most weights have on the device
   std::int64_t size_bytes = 0;
   std::int64_t vocab_size = 0;
+  std::optional<std::int64_t> hidden_size;  // absent: not known
   std::int64_t model_context = 0;
   WorkerShape shape;  // resolved: context_tokens > 0
   std::optional<wire::ModelImages> images;

@@ -68,7 +68,9 @@ std::string tags_body(const std::vector<ListedModel>& models, std::int64_t start
 std::string show_body(const std::string& name, const models::KnownModel& model, std::int64_t started_unix_ms) {
   namespace formats = text::formats;
   const wire::ModelFacts& facts = model.facts;
-  json::array capabilities{wire::enum_name(models::workload_of(facts))};
+  json::array capabilities;
+  // That API has no word for a model that reranks, and programs that know its words alone read no list with another one.
+  if (!facts.reranks.value_or(false)) capabilities.emplace_back(wire::enum_name(models::workload_of(facts)));
   const bool tells_here = model.chat != nullptr && model.chat->has_template();  // else its engine does
   const bool calls = tells_here && facts.writes() && model.format_with_tools->format != formats::Format::kGeneric;
   if (calls) capabilities.emplace_back("tools");
@@ -81,7 +83,10 @@ std::string show_body(const std::string& name, const models::KnownModel& model, 
   json::object info{{"general.architecture", facts.architecture}, {"general.basename", name}};
   info[facts.architecture + ".context_length"] = facts.context_length;
   info[facts.architecture + ".vocab_size"] = facts.vocab_size;
-  if (facts.embedding_dimensions) info[facts.architecture + ".embedding_length"] = *facts.embedding_dimensions;
+  // Programs (Koog) want it of every model. Of one that makes vectors it is the length of those.
+  if (const auto& length = facts.embedding_dimensions ? facts.embedding_dimensions : facts.hidden_size) {
+    info[facts.architecture + ".embedding_length"] = *length;
+  }
   return json::serialize(json::object{{"modelfile", ""},
                                       {"parameters", ""},
                                       {"template", template_of(fills_in, calls)},

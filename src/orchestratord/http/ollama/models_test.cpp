@@ -42,5 +42,29 @@ TEST(OllamaModels, TheTemplateOfAModelThatCallsNamesTheTools) {
   EXPECT_EQ(told(text::formats::Format::kHermes).at("template"), "{{ .Prompt }}{{ .Suffix }}{{ .Tools }}");
 }
 
+// Koog reads this of every model, and lists none if one has it not.
+TEST(OllamaModels, EveryModelHasAnEmbeddingLength) {
+  models::KnownModel model;
+  model.facts.architecture = "llama";
+  const auto info = [&] { return boost::json::parse(show_body("m", model, 0)).at("model_info").as_object(); };
+  EXPECT_FALSE(info().contains("llama.embedding_length")) << "an engine of another system does not tell it";
+  model.facts.hidden_size = 64;
+  EXPECT_EQ(info().at("llama.embedding_length"), 64);
+  model.facts.embedding_dimensions = 8;
+  EXPECT_EQ(info().at("llama.embedding_length"), 8) << "of its vectors";
+}
+
+// Nor if a capability is none that it knows.
+TEST(OllamaModels, CapabilitiesAreThoseOfThatApi) {
+  models::KnownModel model;
+  const auto told = [&] { return boost::json::parse(show_body("m", model, 0)).at("capabilities"); };
+  EXPECT_EQ(told(), boost::json::array{"completion"});
+  model.facts.embedding_dimensions = 8;
+  EXPECT_EQ(told(), boost::json::array{"embedding"});
+  model.facts.embedding_dimensions.reset();
+  model.facts.reranks = true;
+  EXPECT_EQ(told(), boost::json::array());
+}
+
 }  // namespace
 }  // namespace llorch::orchestratord::http::ollama
