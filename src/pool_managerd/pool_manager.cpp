@@ -6,12 +6,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <map>
 #include <utility>
 
 #include "base/assert.h"
 #include "base/file.h"
+#include "base/file_reads.h"
 #include "base/log.h"
 #include "base/process.h"
 #include "base/task_thread.h"
@@ -60,6 +62,11 @@ constexpr std::int64_t kProbeTimeoutMaxMs = 5'000;
 constexpr std::int64_t kShutdownTimeoutMs = 5'000;
 constexpr std::int64_t kLeaveTimeoutMs = 5'000;  // POOLREG-18050
 constexpr std::int64_t kServerStopGraceMs = 500;
+// A header is read in moments; a whole file takes its time, and another one then begins beside it.
+constexpr std::int64_t kSlowHeaderMs = 2'000, kSlowFileMs = 10'000;
+// Before orchestratord gives up waiting and takes the pool for lost.
+constexpr std::int64_t kHeaderTooLongMs = 20'000;
+constexpr std::int64_t kCheckAgainMs = 60'000;
 
 }  // namespace
 
@@ -80,6 +87,8 @@ class PoolManager::Impl {
   void describe(std::string ref, model_catalog::WorkerShape shape, bool reread, ExchangePtr exchange);
   void serve_tokenizer(std::string digest, ExchangePtr exchange);
   void look_at_directories();
+  void check_digest(wl::CheckDigest command);
+  base::FileReads::Options file_reads(std::size_t at_once, std::int64_t slow_ms, std::int64_t refuse_ms = 0);
   // Runs `fn` on the main thread.
   void on_main(std::function<void()> fn) { loop_.post(std::move(fn)); }
   wl::RequestId remember(ExchangePtr exchange);
@@ -118,13 +127,14 @@ class PoolManager::Impl {
   // Destroyed in reverse: first what calls, then what is called.
   MainLoop loop_;
   gpu_inventory::Inventory inventory_;
-  engines::EngineTable engines_;
+  // Shared with reads of files, which may end after everything else.
+  const std::shared_ptr<engines::EngineTable> engines_;
   std::optional<engines::InstallsAtStart> installs_;
   engine::inference::repack_cache::RepackCache repack_cache_;
-  model_catalog::ModelCatalog catalog_;
+  const std::shared_ptr<model_catalog::ModelCatalog> catalog_;
   std::optional<provisioner::Provisioner> provisioner_;
   std::optional<PeerFiles> peer_files_;
-  DirectoryWatch watch_;  // on the hash thread
+  const std::shared_ptr<DirectoryWatch> watch_;  // after the constructor only in reads of `looks_`
   std::vector<wire::WatchedModel> watched_models_;
   wl::Lifecycle lifecycle_;
   std::map<wl::RequestId, ExchangePtr> exchanges_;
@@ -133,15 +143,19 @@ class PoolManager::Impl {
   net::IoRuntime runtime_;
   std::optional<registration::OrchestratorLink> link_;
   std::optional<WorkerHost> workers_;
-  base::TaskThread inspect_thread_;  // headers of models and the driver: quick
-  base::TaskThread hash_thread_;     // whole files: slow, so that starts do not wait for it
-  base::TaskThread verify_thread_;   // files that are known, once more: a new one does not wait for them
-  base::TaskThread check_thread_;    // whole files as well, which nobody waits for
+  base::TaskThread
+      driver_thread_;        // also gives starts their order: each is judged by the devices as they are behind its plan
+  base::FileReads headers_;  // of models: quick; engines' installations as well
+  base::FileReads files_;    // whole: slow, so that starts do not wait for them
+  base::FileReads known_files_;  // once more: a new one does not wait for them
+  base::FileReads checks_;       // of whole files as well, which nobody waits for
+  base::FileReads looks_;        // into watched directories
   net::Client client_;
   net::Timer refresh_, look_;
-  std::optional<staging::Staging> staging_;
+  std::shared_ptr<staging::Staging> staging_;  // shared as the catalog is
   net::Server server_;
   int signal_fd_ = -1;
+  std::atomic<bool> looking_ = false;
   bool stopping_ = false;
   std::optional<std::int64_t> leave_deadline_ms_;
 };
@@ -154,17 +168,25 @@ PoolManager::Impl::Impl(PoolManagerOptions options, StateLock lock, gpu_inventor
       started_(clock_.now()),
       boot_id_(base::uuid_v4(entropy_)),
       inventory_(std::move(inventory)),
-      engines_(options_.config.pool_managerd.engines, options_.config.pool_managerd.provisioning),
+      engines_(std::make_shared<engines::EngineTable>(options_.config.pool_managerd.engines,
+                                                      options_.config.pool_managerd.provisioning)),
       repack_cache_(repack_cache(options_)),
-      catalog_(catalog_options(options_, inventory_.read()),
-               model_catalog::make_engine_inspector(
-                   {.threads_count = static_cast<std::uint32_t>(worker_threads(options_.config)),
-                    .proposals_max = proposals_max(options_.config.pool_managerd),
-                    .predicts = options_.config.pool_managerd.worker_speculation == "mtp"})),
-      watch_({.directories = watched_directories(options_.config),
-              .check = [this](const std::filesystem::path& model) { return catalog_.check(model); }}),
-      watched_models_(watch_.models()),
+      catalog_(std::make_shared<model_catalog::ModelCatalog>(
+          catalog_options(options_, inventory_.read()),
+          model_catalog::make_engine_inspector(
+              {.threads_count = static_cast<std::uint32_t>(worker_threads(options_.config)),
+               .proposals_max = proposals_max(options_.config.pool_managerd),
+               .predicts = options_.config.pool_managerd.worker_speculation == "mtp"}))),
+      watch_(std::make_shared<DirectoryWatch>(DirectoryWatchOptions{
+          .directories = watched_directories(options_.config),
+          .check = [catalog = catalog_](const std::filesystem::path& model) { return catalog->check(model); }})),
+      watched_models_(watch_->models()),
       lifecycle_(lifecycle_config(options_.config), entropy_),
+      headers_(file_reads(4, kSlowHeaderMs, kHeaderTooLongMs)),
+      files_(file_reads(2, kSlowFileMs)),
+      known_files_(file_reads(1, kSlowFileMs)),
+      checks_(file_reads(1, kSlowFileMs)),
+      looks_(file_reads(1, kSlowFileMs)),
       client_(runtime_),
       server_(runtime_, net::ServerOptions{.component = "pool-managerd",
                                            .bind_address = bind.address,
@@ -173,9 +195,9 @@ PoolManager::Impl::Impl(PoolManagerOptions options, StateLock lock, gpu_inventor
                                            .browsers = {.hosts = {access_.advertised_host}, .cors_origins = {}},
                                            .cuts_stalled_streams = true}) {  // of peers, which may never come back
   pulls.clock = &clock_;
-  pulls.check = [this](const std::filesystem::path& model) { return catalog_.check(model); };
+  pulls.check = [this](const std::filesystem::path& model) { return catalog_->check(model); };
   pulls.on_published = [this](const std::filesystem::path& model, const std::string& digest) {
-    catalog_.computed(model, digest);
+    catalog_->computed(model, digest);
   };
   // Packed weights can be made again; a model that has no room cannot be had otherwise.
   repack_cache_.tidy();
@@ -187,8 +209,8 @@ PoolManager::Impl::Impl(PoolManagerOptions options, StateLock lock, gpu_inventor
   provisioner_.emplace(std::move(pulls));
   peer_files_.emplace(PeerFilesOptions{
       .provisioner = &*provisioner_, .clock = &clock_, .control_token = access_.credential.control_token()});
-  staging_.emplace(staging::StagingOptions{.bytes_max = staging_bytes(options_.config),
-                                           .on_change = [this] { on_main([this] { link_->changed(); }); }});
+  staging_ = std::make_shared<staging::Staging>(staging::StagingOptions{
+      .bytes_max = staging_bytes(options_.config), .on_change = [this] { on_main([this] { link_->changed(); }); }});
 }
 
 PoolManager::Impl::~Impl() {
@@ -198,12 +220,10 @@ PoolManager::Impl::~Impl() {
   server_.stop(kServerStopGraceMs);
   peer_files_->stop();
   staging_->stop();
-  catalog_.stop();
+  catalog_->stop();
   provisioner_->stop();
-  check_thread_.stop();
-  hash_thread_.stop();
-  verify_thread_.stop();
-  inspect_thread_.stop();
+  for (base::FileReads* reads : {&looks_, &checks_, &known_files_, &files_, &headers_}) reads->stop();
+  driver_thread_.stop();
   loop_.drop_posted();  // requests nobody will answer go before the runtime they belong to
   exchanges_.clear();
   if (signal_fd_ >= 0) close(signal_fd_);
@@ -224,7 +244,7 @@ base::Result<> PoolManager::Impl::open() {
   host.executable =
       config.pool_managerd.worker_binary.empty() ? sibling : std::filesystem::path(config.pool_managerd.worker_binary);
   host.adapter_executable = std::filesystem::path(base::executable_directory()) / "worker-adapterd";
-  host.engines = &engines_;
+  host.engines = &*engines_;
   installs_.emplace(config, options_.state_directory);
   host.start_timeout_ms = config.pool_managerd.worker_start_timeout_ms;
   host.state_directory = options_.state_directory;
@@ -272,13 +292,12 @@ base::Result<> PoolManager::Impl::open() {
   if (const auto driver = inventory_.driver()) {
     base::log_event(LogLevel::kInfo, "gpu_driver", {}, "The NVIDIA driver answers.",
                     {{"driver_version", driver->driver_version}, {"cuda_driver_version", driver->cuda_driver_version}});
-    refresh_ = runtime_.every(kDeviceRefreshMs, base::posts_one_at_a_time(inspect_thread_, [this] {
+    refresh_ = runtime_.every(kDeviceRefreshMs, base::posts_one_at_a_time(driver_thread_, [this] {
                                 on_main([this, devices = inventory_.read()] { step(wl::DevicesRead{devices}); });
                               }));
   }
   if (!config.models.watched_directories.empty()) {
-    look_ =
-        runtime_.every(kDirectoryLookMs, base::posts_one_at_a_time(hash_thread_, [this] { look_at_directories(); }));
+    look_ = runtime_.every(kDirectoryLookMs, [this] { look_at_directories(); });
   }
   watch_stop_signals();
   return {};
@@ -305,7 +324,7 @@ control_api::Operations PoolManager::Impl::operations() {
   };
   out.ready = [this](wire::ReadyCallback callback, ExchangePtr exchange) {
     on_main([this, callback, exchange] {
-      if (engines::is_engine_ref(callback.model_ref)) engines_.learned(callback.model_ref, callback.context_length);
+      if (engines::is_engine_ref(callback.model_ref)) engines_->learned(callback.model_ref, callback.context_length);
       step(wl::ReadyReceived{remember(exchange), callback});
     });
   };
@@ -361,70 +380,102 @@ control_api::Operations PoolManager::Impl::operations() {
 
 PullOperationsOptions PoolManager::Impl::pull_options() {
   return {.provisioner = &*provisioner_,
-          .staging = &*staging_,
+          .staging = staging_,
           .peer_files = &*peer_files_,
-          .catalog = &catalog_,
-          .packed = catalog_.runs_on_cpus_alone() ? &repack_cache_ : nullptr,
-          .on_files = [this](std::function<void()> fn) { inspect_thread_.post(std::move(fn)); },
+          .catalog = catalog_,
+          .packed = catalog_->runs_on_cpus_alone() ? std::optional(repack_cache_) : std::nullopt,
+          .files = &headers_,
           .on_main = [this](std::function<void()> fn) { on_main(std::move(fn)); },
           .workers = [this] { return lifecycle_.workers(); }};
 }
 
+base::FileReads::Options PoolManager::Impl::file_reads(std::size_t at_once, std::int64_t slow_ms,
+                                                       std::int64_t refuse_ms) {
+  return {.at_once = at_once,
+          .slow_ms = slow_ms,
+          .refuse_ms = refuse_ms,
+          .after = [this](std::int64_t delay_ms,
+                          std::function<void()> fn) { runtime_.post_after(delay_ms, std::move(fn)); },
+          .reason = "MODEL_BEING_READ"};
+}
+
 void PoolManager::Impl::start_worker(wire::StartWorkerRequest wanted, base::CorrelationId correlation_id,
                                      ExchangePtr exchange) {
-  inspect_thread_.post([this, wanted, correlation_id, exchange] {
-    const auto mask = wire::devices_of(wanted.gpu_id);
-    const auto device = mask.front() == "cpu" ? model_catalog::DeviceKind::kCpu : model_catalog::DeviceKind::kCuda;
-    auto plan = engines::is_engine_ref(wanted.model_ref)
-                    ? engines_.plan(wanted.model_ref)
-                    : catalog_.plan(wanted.model_ref,
-                                    {.context_tokens = wanted.context_tokens.value_or(0),
-                                     .slots = wanted.slots,
-                                     .kv_tokens = wanted.kv_tokens,
-                                     .kv_dtype = wanted.kv_dtype,
-                                     .image_tokens_max = wanted.image_tokens_max,
-                                     .devices = std::ssize(mask)},
-                                    device);
-    on_main([this, wanted, correlation_id, exchange, plan = std::move(plan), devices = inventory_.read()] {
-      link_->heard();
-      step(wl::DevicesRead{devices});
-      step(wl::StartAsked{remember(exchange), wanted, plan, correlation_id});
-    });
-  });
+  using Plan = model_catalog::ModelPlan;
+  headers_.read<Plan>(
+      wanted.model_ref,
+      [wanted, catalog = catalog_, engines = engines_]() -> base::Result<Plan> {
+        if (engines::is_engine_ref(wanted.model_ref)) return engines->plan(wanted.model_ref);
+        const auto mask = wire::devices_of(wanted.gpu_id);
+        const auto device = mask.front() == "cpu" ? model_catalog::DeviceKind::kCpu : model_catalog::DeviceKind::kCuda;
+        return catalog->plan(wanted.model_ref,
+                             {.context_tokens = wanted.context_tokens.value_or(0),
+                              .slots = wanted.slots,
+                              .kv_tokens = wanted.kv_tokens,
+                              .kv_dtype = wanted.kv_dtype,
+                              .image_tokens_max = wanted.image_tokens_max,
+                              .devices = std::ssize(mask)},
+                             device);
+      },
+      [this, wanted, correlation_id, exchange](base::Result<Plan> plan) {
+        driver_thread_.post([this, wanted, correlation_id, exchange, plan = std::move(plan)] {
+          on_main([this, wanted, correlation_id, exchange, plan, devices = inventory_.read()] {
+            link_->heard();
+            step(wl::DevicesRead{devices});
+            step(wl::StartAsked{remember(exchange), wanted, plan, correlation_id});
+          });
+        });
+      });
 }
 
 void PoolManager::Impl::describe(std::string ref, model_catalog::WorkerShape shape, bool reread, ExchangePtr exchange) {
-  base::TaskThread& thread = reread ? verify_thread_ : hash_thread_;
-  thread.post([this, ref = std::move(ref), shape = std::move(shape), reread, exchange = std::move(exchange)] {
-    const auto facts = engines::is_engine_ref(ref) ? engines_.describe(ref) : catalog_.describe(ref, shape, reread);
-    if (facts) {
-      exchange->respond(net::http::json_response(200, wire::encode(*facts)));
-    } else {
-      exchange->respond_error(facts.error());
-    }
-  });
+  using Facts = wire::ModelFacts;
+  const bool is_engine = engines::is_engine_ref(ref);
+  base::FileReads& reads = is_engine ? headers_ : reread ? known_files_ : files_;
+  reads.read<Facts>(
+      ref,
+      [ref, is_engine, shape = std::move(shape), reread, catalog = catalog_, engines = engines_]()
+          -> base::Result<Facts> { return is_engine ? engines->describe(ref) : catalog->describe(ref, shape, reread); },
+      [exchange = std::move(exchange)](base::Result<Facts> facts) {
+        if (facts) {
+          exchange->respond(net::http::json_response(200, wire::encode(*facts)));
+        } else {
+          exchange->respond_error(facts.error());
+        }
+      });
 }
 
 void PoolManager::Impl::serve_tokenizer(std::string digest, ExchangePtr exchange) {
-  inspect_thread_.post([this, digest = std::move(digest), exchange = std::move(exchange)] {
-    const auto blob = catalog_.tokenizer(digest);
-    if (blob) {
-      exchange->respond({.status = 200, .headers = {{"Content-Type", "application/octet-stream"}}, .body = **blob});
-    } else {
-      exchange->respond_error(blob.error());
-    }
-  });
+  using Blob = std::shared_ptr<const std::string>;
+  headers_.read<Blob>(
+      digest, [digest, catalog = catalog_] { return catalog->tokenizer(digest); },
+      [exchange = std::move(exchange)](base::Result<Blob> blob) {
+        if (blob) {
+          exchange->respond({.status = 200, .headers = {{"Content-Type", "application/octet-stream"}}, .body = **blob});
+        } else {
+          exchange->respond_error(blob.error());
+        }
+      });
 }
 
 void PoolManager::Impl::look_at_directories() {
-  on_main([this, found = watch_.look()]() mutable {
-    const bool is_as_before = std::ranges::equal(found, watched_models_, [](const auto& a, const auto& b) {
-      return a.model_ref == b.model_ref && a.stamp == b.stamp;
-    });
-    if (is_as_before) return;
-    watched_models_ = std::move(found);
-    link_->changed();
-  });
+  using Found = std::vector<wire::WatchedModel>;
+  if (looking_.exchange(true)) return;
+  // Also where a library throws in the look, and `done` is dropped.
+  const std::shared_ptr<void> looks(nullptr, [this](void*) { looking_ = false; });
+  looks_.read<Found>(
+      "models.watched_directories", [watch = watch_]() -> base::Result<Found> { return watch->look(); },
+      [this, looks](base::Result<Found> found) {
+        if (!found) return;
+        on_main([this, found = *std::move(found)]() mutable {
+          const bool is_as_before = std::ranges::equal(found, watched_models_, [](const auto& a, const auto& b) {
+            return a.model_ref == b.model_ref && a.stamp == b.stamp;
+          });
+          if (is_as_before) return;
+          watched_models_ = std::move(found);
+          link_->changed();
+        });
+      });
 }
 
 wire::PoolState PoolManager::Impl::state() {
@@ -525,11 +576,16 @@ void PoolManager::Impl::execute(const wl::ReportFailed& command) {
   link_->report(report);
 }
 
-void PoolManager::Impl::execute(const wl::CheckDigest& command) {
-  check_thread_.post([this, command] {
-    const auto confirmed = catalog_.confirms(command.path, command.digest);
-    if (confirmed && !*confirmed) on_main([this, id = command.worker_id] { step(wl::DigestDisputed{id}); });
-  });
+void PoolManager::Impl::execute(const wl::CheckDigest& command) { check_digest(command); }
+
+void PoolManager::Impl::check_digest(wl::CheckDigest command) {
+  checks_.read<bool>(
+      command.path, [command, catalog = catalog_] { return catalog->confirms(command.path, command.digest); },
+      [this, command](base::Result<bool> confirmed) {
+        if (confirmed && !*confirmed) on_main([this, id = command.worker_id] { step(wl::DigestDisputed{id}); });
+        if (confirmed || confirmed.error().code != ErrorCode::kPoolUnready) return;
+        runtime_.post_after(kCheckAgainMs, [this, command] { on_main([this, command] { check_digest(command); }); });
+      });
 }
 
 void PoolManager::Impl::execute(const wl::PushState&) { link_->changed(); }
@@ -546,13 +602,13 @@ void PoolManager::Impl::on_exit(const WorkerId& id, const wl::ExitFacts& facts, 
   log_tail_ = log_tail;
   step(wl::Exited{id, facts});
   // What the driver calls free still lacks the worker's memory: the next start should not have to wait for a refresh.
-  inspect_thread_.post([this] {
+  driver_thread_.post([this] {
     on_main([this, devices = inventory_.read()] {
       step(wl::DevicesRead{devices});
       link_->changed();
     });
-    stage_again(pull_options());
   });
+  stage_again(pull_options());
 }
 
 // ---- running and stopping ----

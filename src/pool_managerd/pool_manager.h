@@ -1,6 +1,6 @@
 #pragma once
-// pool-managerd as a whole: one per host (SYS-6.2.1). Cores on the main thread, HTTP on the io thread, files and driver on
-// two task threads; they meet in the main loop.
+// pool-managerd as a whole: one per host (SYS-6.2.1). Cores on the main thread, HTTP on the io thread, the driver on a task
+// thread, files on threads of their own; they meet in the main loop.
 #include <filesystem>
 #include <memory>
 #include <string>

@@ -1,5 +1,6 @@
 #include "pool_managerd/pull_operations.h"
 
+#include <algorithm>
 #include <string_view>
 #include <utility>
 
@@ -47,11 +48,21 @@ void remove_model(const PullOperationsOptions& options, const std::string& diges
 // Of a file whose weights are read from elsewhere: what a start reads of it first, the tokenizer with it.
 constexpr std::int64_t kHeadBytes = 32 << 20;
 
-base::Result<std::vector<staging::HeldPart>> parts_of(const PullOperationsOptions& options,
-                                                      const std::string& model_ref) {
-  const auto files = TRY(options.catalog->files_of(model_ref));
-  const auto digest = options.packed != nullptr ? options.catalog->known_digest(model_ref) : std::nullopt;
-  const auto packed = digest ? options.packed->last_used_of(*digest) : std::nullopt;
+// What a read of a model's files uses; it owns all of it.
+struct ForStaging {
+  std::shared_ptr<staging::Staging> staging;
+  std::shared_ptr<const model_catalog::ModelCatalog> catalog;
+  std::optional<engine::inference::repack_cache::RepackCache> packed;
+};
+
+ForStaging for_staging(const PullOperationsOptions& options) {
+  return {options.staging, options.catalog, options.packed};
+}
+
+base::Result<std::vector<staging::HeldPart>> parts_of(const ForStaging& with, const std::string& model_ref) {
+  const auto files = TRY(with.catalog->files_of(model_ref));
+  const auto digest = with.packed ? with.catalog->known_digest(model_ref) : std::nullopt;
+  const auto packed = digest ? with.packed->last_used_of(*digest) : std::nullopt;
   std::vector<staging::HeldPart> out;
   if (packed) out.push_back({.path = *packed});
   for (const std::filesystem::path& file : files) {
@@ -63,23 +74,37 @@ base::Result<std::vector<staging::HeldPart>> parts_of(const PullOperationsOption
 
 void stage_model(const PullOperationsOptions& options, const std::string& model_ref, bool stage,
                  const ExchangePtr& exchange) {
-  if (!stage) {
-    options.staging->unstage(model_ref);
-    return void(exchange->respond(net::http::json_response(200, wire::encode(wire::StageRequest{model_ref}))));
-  }
-  const auto parts = parts_of(options, model_ref);
-  if (!parts) return void(exchange->respond_error(parts.error()));
-  const auto staged = options.staging->stage(model_ref, *parts);
-  if (!staged) return void(exchange->respond_error(staged.error()));
-  exchange->respond(net::http::json_response(202, wire::encode(*staged)));
+  // Also what needs no disk: behind an order to stage the same model.
+  options.files->read<net::Response>(
+      model_ref,
+      [with = for_staging(options), model_ref, stage]() -> base::Result<net::Response> {
+        if (!stage) {
+          with.staging->unstage(model_ref);
+          return net::http::json_response(200, wire::encode(wire::StageRequest{model_ref}));
+        }
+        const auto parts = TRY(parts_of(with, model_ref));
+        return net::http::json_response(202, wire::encode(TRY(with.staging->stage(model_ref, parts))));
+      },
+      [exchange](base::Result<net::Response> response) {
+        if (!response) return void(exchange->respond_error(response.error()));
+        exchange->respond(*std::move(response));
+      });
 }
 
 }  // namespace
 
 void stage_again(const PullOperationsOptions& options) {
   for (const wire::StagedModel& model : options.staging->list()) {
-    // Where that fails, what was staged stays.
-    if (const auto parts = parts_of(options, model.model_ref)) (void)options.staging->stage(model.model_ref, *parts);
+    options.files->read<wire::StagedModel>(
+        model.model_ref,
+        [with = for_staging(options), model_ref = model.model_ref]() -> base::Result<wire::StagedModel> {
+          const auto staged = with.staging->list();
+          const auto is_it = [&](const wire::StagedModel& other) { return other.model_ref == model_ref; };
+          if (std::ranges::none_of(staged, is_it)) return base::fail(ErrorCode::kNotFound, "it need not stay any more");
+          const auto parts = TRY(parts_of(with, model_ref));
+          return with.staging->stage(model_ref, parts);
+        },
+        [](const base::Result<wire::StagedModel>&) {});  // where that fails, what was staged stays
   }
 }
 
@@ -107,7 +132,7 @@ void add_pull_operations(control_api::Operations& out, PullOperationsOptions opt
     peers->send(request, exchange);
   };
   out.stage_model = [options](const std::string& model_ref, bool stage, const ExchangePtr& exchange) {
-    options.on_files([=] { stage_model(options, model_ref, stage, exchange); });
+    stage_model(options, model_ref, stage, exchange);
   };
   out.remove_model = [options = std::move(options)](const std::string& digest, bool unless_loaded,
                                                     const ExchangePtr& exchange) {

@@ -1,8 +1,11 @@
 #pragma once
 // The routes of models: pulls, what peers get, what is staged.
 #include <functional>
+#include <memory>
+#include <optional>
 #include <vector>
 
+#include "base/file_reads.h"
 #include "engine/inference/repack_cache/repack_cache.h"
 #include "pool_managerd/control_api/routes.h"
 #include "pool_managerd/model_catalog/model_catalog.h"
@@ -13,20 +16,19 @@
 namespace llorch::pool_managerd {
 
 struct PullOperationsOptions {
-  provisioner::Provisioner* provisioner =
-      nullptr;  // REQUIRES not null, as pointers here are unless they say more; all outlive the server
-  staging::Staging* staging = nullptr;
+  provisioner::Provisioner* provisioner = nullptr;  // REQUIRES not null, as all pointers here; all outlive the server
+  std::shared_ptr<staging::Staging> staging;
   PeerFiles* peer_files = nullptr;
-  const model_catalog::ModelCatalog* catalog = nullptr;
-  // What CPU workers read instead of a model's weights; null where a GPU reads the model's own. May be null.
-  const engine::inference::repack_cache::RepackCache* packed = nullptr;
-  std::function<void(std::function<void()>)> on_files;     // runs a call where it may wait for the disk
+  std::shared_ptr<const model_catalog::ModelCatalog> catalog;
+  // What CPU workers read instead of a model's weights; absent where a GPU reads the model's own.
+  std::optional<engine::inference::repack_cache::RepackCache> packed;
+  base::FileReads* files = nullptr;                        // by model_ref
   std::function<void(std::function<void()>)> on_main;      // runs a call on the main thread
   std::function<std::vector<wire::WorkerInfo>()> workers;  // on the main thread
 };
 // Fills in what concerns pulls, models that were pulled, and staging.
 void add_pull_operations(control_api::Operations& out, PullOperationsOptions options);
-// Holds what the next start of each staged model would read: a worker may have written packed weights meanwhile. Waits for the disk.
+// Holds what the next start of each staged model would read: a worker may have written packed weights meanwhile.
 void stage_again(const PullOperationsOptions& options);
 
 }  // namespace llorch::pool_managerd

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/error_detail.h"
 #include "base/exceptions.h"
 #include "base/log.h"
 #include "net/http/error_response.h"
@@ -26,6 +27,10 @@ constexpr std::int64_t kNoPoolWaitMs = 2000, kNoPoolLookMs = 200;
 
 Error unready(std::string message) {
   return Error{ErrorCode::kPoolUnready, std::move(message), {}}.with("retry_after_ms", kRetryAfterMs);
+}
+
+Error being_read() {
+  return unready("the pool is still reading the model; try again").with("reason", std::string("MODEL_BEING_READ"));
 }
 
 base::Result<std::string> body_of(base::Result<net::Response> response) {
@@ -183,6 +188,8 @@ void Catalog::attempt(const Question& question, const std::function<void()>& ste
 // Another pool may have the file, or a better copy of it. Of what they say, a file that cannot be used says more than none.
 void Catalog::ask_next(Question question, Error error) {
   if (error.code == ErrorCode::kCancelled) return settle(question, base::fail(std::move(error)));  // the client ends
+  if (base::has_detail(error, "reason", "MODEL_BEING_READ"))
+    error = being_read();  // without the path that the pool names
   const bool says_nothing = nobody_answered(error.code);
   const bool says_more = !question.refusal || question.refusal->code == ErrorCode::kModelNotFound;
   if (!says_nothing && says_more) question.refusal = std::move(error);
@@ -321,7 +328,7 @@ void Catalog::expire(const std::string& model_ref, std::uint64_t waiter) {
     if (!node) return;
     done = std::move(node.mapped());
   }
-  done(base::fail(unready("the pool is still reading the model; try again").with("reason", "MODEL_BEING_READ")));
+  done(base::fail(being_read()));
 }
 
 }  // namespace llorch::orchestratord::models

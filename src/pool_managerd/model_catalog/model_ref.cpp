@@ -23,6 +23,12 @@ bool lies_inside(const fs::path& file, const fs::path& directory) {
   return in_directory == directory.end() && in_file != file.end();
 }
 
+// Of a directory that is named without links, by its name alone: `file` has none.
+bool lies_inside_as_named(const fs::path& file, const fs::path& root) {
+  const bool goes_back = std::ranges::find(root, fs::path("..")) != root.end();
+  return root.is_absolute() && !goes_back && lies_inside(file, (root / "").lexically_normal().parent_path());
+}
+
 }  // namespace
 
 base::Result<fs::path> resolve_model_file(std::string_view model_ref, const std::vector<fs::path>& allowed_roots) {
@@ -46,11 +52,15 @@ base::Result<fs::path> resolve_model_file(std::string_view model_ref, const std:
         "there is no .gguf file and no Hugging Face directory (with a config.json) at this path, or a directory "
         "on the way to it cannot be read");
   }
-  const bool allowed = std::any_of(allowed_roots.begin(), allowed_roots.end(), [&](const fs::path& root) {
+  const auto leads_to_it = [&](const fs::path& root) {
     std::error_code root_ec;
     const fs::path resolved = fs::canonical(root, root_ec);
     return !root_ec && lies_inside(file, resolved);
-  });
+  };
+  // Names first: another directory may be of a mount that does not answer.
+  const bool allowed =
+      std::ranges::any_of(allowed_roots, [&](const fs::path& root) { return lies_inside_as_named(file, root); }) ||
+      std::ranges::any_of(allowed_roots, leads_to_it);
   if (!allowed) {
     return not_found(
         "outside_allowed_roots",

@@ -1,8 +1,10 @@
 // The real pool-managerd with real processes: a fake worker below it, a fake orchestratord above it.
+#include <fcntl.h>
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,6 +14,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <sstream>
@@ -540,6 +543,39 @@ TEST_F(DaemonTest, DescribesModels) {
 }
 
 // POOL-2110, AUTH-1002: what is refused before anything listens.
+// A file is opened that a mount holds which does not answer: it holds what names it, and not the end of the daemon.
+TEST_F(DaemonTest, AFileThatDoesNotAnswerHoldsItsOwnModelAlone) {
+  NEEDS_MODEL();
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "nothing can be preloaded before a sanitizer";
+#endif
+  const fs::path hung = directory / "models/hung.gguf", gate = directory / "gate";
+  fs::copy_file(demo_model(), hung);
+  ASSERT_EQ(mkfifo(gate.c_str(), 0600), 0);
+  const std::map<std::string, std::string> environment{
+      {"LD_PRELOAD", LLORCH_HELD_FILE}, {"LLORCH_HELD_FILE", hung.string()}, {"LLORCH_HELD_GATE", gate.string()}};
+  for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
+  run();
+  for (const auto& [name, value] : environment) unsetenv(name.c_str());
+  const auto ask = [&](const std::string& method, const std::string& path, const std::string& body) {
+    net::ClientRequest request;
+    request.method = method;
+    request.url = net::http::base_url("127.0.0.1", port()) + path;
+    request.body = body;
+    client.request(std::move(request), [](const base::Result<net::Response>&) {});
+  };
+  ask("POST", "/v2/workers/start",
+      wire::encode(wire::StartWorkerRequest{.worker_id = "w", .model_ref = model_ref("hung.gguf"), .gpu_id = "cpu"}));
+  const int held = open(gate.c_str(), O_WRONLY | O_CLOEXEC);  // returns when somebody waits for it
+  ASSERT_GE(held, 0);
+  ask("GET", "/v2/models/describe?ref=" + net::http::percent_encode(model_ref("hung.gguf")), "");
+  EXPECT_EQ(call("GET", "/v2/models/describe?ref=" + net::http::percent_encode(model_ref())).status, 200);
+  start_ready("worker-a");
+  kill(daemon->pid, SIGTERM);
+  EXPECT_EQ(daemon->wait_exit(), 0);
+  close(held);
+}
+
 TEST_F(DaemonTest, RefusesToStart) {
   const auto exit_code = [&](std::vector<std::string> more) {
     fs::remove(directory / "stderr");

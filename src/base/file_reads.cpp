@@ -1,0 +1,276 @@
+#include "base/file_reads.h"
+
+#include <fmt/core.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/assert.h"
+#include "base/exceptions.h"
+#include "base/log.h"
+
+namespace llorch::base {
+namespace {
+
+constexpr std::int64_t kRetryAfterMs = 1'000;
+
+bool runs_without_exception(const std::function<void()>& call) {
+  try {
+    call();
+    return true;
+  } catch (const std::exception&) {
+    log_event(LogLevel::kError, "task.failed", {}, "A task failed inside a library; the process goes on without it.",
+              {{"type", current_exception_type()}});
+    return false;
+  }
+}
+
+}  // namespace
+
+struct FileReads::State : std::enable_shared_from_this<State> {
+  // While something reads it or waits for it.
+  struct File {
+    std::uint64_t id = 0;  // of the read that runs; 0: none
+    bool is_slow = false;
+    Done done;  // of that read; null after stop()
+    std::deque<Read> waiting;
+  };
+  struct Begun {
+    std::string file;
+    std::uint64_t id = 0;
+    std::function<void()> read;
+  };
+  // What is done without the lock.
+  struct Effects {
+    std::vector<std::pair<Done, Error>> refused;
+    std::vector<Begun> to_time;  // without `read`
+    std::size_t new_threads = 0;
+  };
+
+  explicit State(Options wanted) : options(std::move(wanted)) {}
+
+  const Options options;
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool stopped = false;
+  std::size_t acting = 0;  // threads in act() or in a `done`
+  std::uint64_t ids = 0;
+  std::size_t running = 0, quick = 0;  // reads that run; those of them that are not slow
+  std::size_t idle = 0;                // threads that wait for `begun`
+  std::map<std::string, File> files;
+  std::deque<std::string> turns;  // files that nobody reads and somebody waits for
+  std::deque<Begun> begun;        // for the next threads
+
+  bool has_room() const { return quick < options.at_once && running < options.files_max; }
+  bool is_full() const { return quick == 0 && running >= options.files_max; }
+
+  Error refusal(const std::string& file, std::string message) const {
+    return Error{ErrorCode::kPoolUnready, std::move(message), {}}
+        .with("retry_after_ms", kRetryAfterMs)
+        .with("reason", options.reason)
+        .with("file", file);
+  }
+  Error still_read(const std::string& file) const {
+    return refusal(file, fmt::format("{} is still being read, or its disk does not answer; try again", file));
+  }
+  // Names none of the others, which may be somebody else's.
+  Error too_many(const std::string& file) const {
+    return refusal(
+        file,
+        fmt::format(
+            "{} is not read now: {} other files are still being read, or their disks do not answer; the log names "
+            "them; try again",
+            file, options.files_max));
+  }
+
+  // The three below: with the lock.
+  void begin_waiting(Effects& out) {
+    for (; has_room() && !turns.empty(); turns.pop_front()) {
+      const std::string& name = turns.front();
+      File& file = files.at(name);
+      file.id = ++ids;
+      file.is_slow = false;
+      file.done = std::move(file.waiting.front().done);
+      begun.push_back({.file = name, .id = file.id, .read = std::move(file.waiting.front().read)});
+      file.waiting.pop_front();
+      ++running;
+      ++quick;
+      out.to_time.push_back({.file = name, .id = file.id, .read = {}});
+      if (begun.size() > idle + out.new_threads) ++out.new_threads;
+    }
+    changed.notify_all();
+  }
+  void refuse_waiting(const std::string& name, bool is_own_fault, Effects& out) {
+    for (Read& read : files.at(name).waiting) {
+      out.refused.emplace_back(std::move(read.done), is_own_fault ? still_read(name) : too_many(name));
+    }
+    files.at(name).waiting.clear();
+  }
+  void ends(const std::string& name, Effects& out) {
+    const auto it = files.find(name);
+    --running;
+    if (!it->second.is_slow) --quick;
+    it->second.id = 0;
+    if (it->second.waiting.empty() || stopped) {
+      files.erase(it);
+    } else {
+      turns.push_back(name);
+    }
+    if (!stopped) begin_waiting(out);
+    changed.notify_all();
+  }
+  void set_timers(const Begun& read) {
+    const auto call = [&](std::int64_t delay_ms, void (State::*method)(const std::string&, std::uint64_t)) {
+      options.after(delay_ms, [weak = weak_from_this(), method, name = read.file, id = read.id] {
+        if (const auto state = weak.lock()) (state.get()->*method)(name, id);
+      });
+    };
+    runs_without_exception([&] {
+      call(options.slow_ms, &State::has_become_slow);
+      if (options.refuse_ms > 0) call(options.refuse_ms, &State::has_taken_too_long);
+    });
+  }
+
+  // With the lock at its begin and at its end, and without it meanwhile.
+  void act(std::unique_lock<std::mutex>& lock, Effects effects) {
+    ++acting;
+    while (!effects.refused.empty() || !effects.to_time.empty() || effects.new_threads > 0) {
+      lock.unlock();
+      for (auto& [done, error] : effects.refused) {
+        if (done) runs_without_exception([&] { done(std::move(error)); });
+      }
+      for (const Begun& read : effects.to_time) set_timers(read);
+      std::size_t missing = effects.new_threads;
+      try {
+        for (; missing > 0; --missing) std::thread([self = shared_from_this()] { self->run(); }).detach();
+      } catch (const std::exception&) {  // the system gives no thread
+      }
+      effects = {};
+      lock.lock();
+      for (; missing > 0 && !begun.empty(); --missing) {
+        const std::string name = std::move(begun.back().file);
+        begun.pop_back();
+        effects.refused.emplace_back(std::exchange(files.at(name).done, nullptr), still_read(name));
+        ends(name, effects);
+      }
+    }
+    --acting;
+    changed.notify_all();
+  }
+
+  void add(const std::string& name, Read read) {
+    std::unique_lock lock(mutex);
+    if (stopped) return;
+    Effects effects;
+    File& file = files[name];
+    file.waiting.push_back(std::move(read));
+    if (file.id != 0) {
+      if (file.is_slow) refuse_waiting(name, true, effects);
+    } else if (is_full()) {
+      refuse_waiting(name, false, effects);
+      files.erase(name);
+    } else if (file.waiting.size() == 1) {
+      turns.push_back(name);
+      begin_waiting(effects);
+    }
+    act(lock, std::move(effects));
+  }
+
+  void run() {
+    std::unique_lock lock(mutex);
+    for (;;) {
+      if (begun.empty() && idle >= options.at_once) return;  // others took the place of those that were slow
+      ++idle;
+      changed.wait(lock, [this] { return stopped || !begun.empty(); });
+      --idle;
+      if (begun.empty()) return;
+      Begun next = std::move(begun.front());
+      begun.pop_front();
+      lock.unlock();
+      const bool has_result = runs_without_exception(next.read);
+      next.read = nullptr;  // what it owns goes before anybody hears that it has ended
+      lock.lock();
+      Done done = std::exchange(files.at(next.file).done, nullptr);
+      ++acting;
+      lock.unlock();
+      if (has_result && done) runs_without_exception([&] { done(std::nullopt); });
+      done = nullptr;
+      lock.lock();
+      --acting;
+      Effects effects;
+      ends(next.file, effects);
+      act(lock, std::move(effects));
+    }
+  }
+
+  void has_become_slow(const std::string& name, std::uint64_t id) {
+    std::unique_lock lock(mutex);
+    const auto it = files.find(name);
+    if (stopped || it == files.end() || it->second.id != id) return;
+    it->second.is_slow = true;
+    --quick;
+    changed.notify_all();
+    Effects effects;
+    refuse_waiting(name, true, effects);
+    begin_waiting(effects);
+    std::string held;
+    if (is_full()) {
+      for (const std::string& waits : turns) {
+        refuse_waiting(waits, false, effects);
+        files.erase(waits);
+      }
+      turns.clear();
+      for (const auto& [each, file] : files) held += fmt::format("{}{}", held.empty() ? "" : ", ", each);
+    }
+    act(lock, std::move(effects));
+    lock.unlock();
+    log_event(LogLevel::kInfo, "file_read_slow", {}, "A file is being read for long; others are read beside it.",
+              {{"file", name}});
+    if (held.empty()) return;
+    log_event(LogLevel::kWarn, "file_reads_full", {},
+              "Other files are refused until one of these has been read; do their disks answer?", {{"files", held}});
+  }
+
+  void has_taken_too_long(const std::string& name, std::uint64_t id) {
+    std::unique_lock lock(mutex);
+    const auto it = files.find(name);
+    if (stopped || it == files.end() || it->second.id != id) return;
+    Effects effects;
+    effects.refused.emplace_back(std::exchange(it->second.done, nullptr), still_read(name));
+    act(lock, std::move(effects));
+  }
+
+  void stop() {
+    std::vector<Read> dropped;  // destroyed without the lock, as the others
+    std::vector<Done> untold;
+    std::unique_lock lock(mutex);
+    if (std::exchange(stopped, true)) return;
+    for (auto& [name, file] : files) {
+      for (Read& read : file.waiting) dropped.push_back(std::move(read));
+      file.waiting.clear();
+      untold.push_back(std::exchange(file.done, nullptr));
+    }
+    turns.clear();
+    changed.notify_all();
+    changed.wait(lock, [this] { return acting == 0; });
+    changed.wait_for(lock, std::chrono::milliseconds(options.stop_wait_ms), [this] { return quick == 0; });
+    lock.unlock();
+  }
+};
+
+FileReads::FileReads(Options options) : state_(std::make_shared<State>(std::move(options))) {
+  const Options& chosen = state_->options;
+  ASSERT(chosen.after != nullptr && chosen.at_once > 0 && chosen.files_max >= chosen.at_once);
+}
+
+void FileReads::stop() { state_->stop(); }
+
+void FileReads::post(const std::string& file, Read read) { state_->add(file, std::move(read)); }
+
+}  // namespace llorch::base
