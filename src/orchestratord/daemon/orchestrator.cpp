@@ -11,6 +11,7 @@
 
 #include "base/build_id.h"
 #include "base/file.h"
+#include "base/file_reads.h"
 #include "base/log.h"
 #include "base/process.h"
 #include "orchestratord/daemon/core_thread.h"
@@ -30,6 +31,7 @@ using base::ErrorCode;
 constexpr std::size_t kTicksPerS = 20;
 // Workers confirm an abort within 100 ms; the core gives up on one after timeout.cancellation_deadline_ms.
 constexpr std::chrono::seconds kDrainTimeout{10};
+constexpr std::int64_t kSlowLookMs = 1'000, kLookTooLongMs = 10'000;  // at where a path leads
 constexpr std::int64_t kServerGraceMs = 500;
 constexpr std::int64_t kTracePeriodMs = 250;  // with SpanExporterLimits: 1,000 jobs a second
 
@@ -76,6 +78,7 @@ struct Orchestrator::Parts {
   std::optional<net::IoRuntime> aside;            // long reviews of the queue
   std::optional<net::IoRuntime> files;            // reads and writes kept files
   std::optional<net::RuntimeExecutor> request_turns, aside_turns, files_turns;
+  std::optional<base::FileReads> named_files, spelled_files;  // see models::ModelNames::Reads
   std::optional<http::Metrics> metrics;
   std::optional<net::Client> client;
   std::optional<traces::SpanExporter> spans;  // where the configuration names a collector
@@ -155,6 +158,15 @@ void Orchestrator::Parts::make_parts() {
   request_turns.emplace(request_runtime.emplace());
   aside_turns.emplace(aside.emplace());
   files_turns.emplace(files.emplace());
+  const base::FileReads::Options reads{
+      .at_once = 2,
+      .slow_ms = kSlowLookMs,
+      .refuse_ms = kLookTooLongMs,
+      .after = [this](std::int64_t delay_ms,
+                      std::function<void()> fn) { request_runtime->post_after(delay_ms, std::move(fn)); },
+      .reason = "MODEL_BEING_READ"};
+  named_files.emplace(reads);
+  spelled_files.emplace(reads);
   metrics.emplace(http::Metrics::Options{.engine_version = base::build_id(),
                                          .algorithm = std::string(wire::enum_name(config.scheduling.algorithm))});
   client.emplace(*runtime);
@@ -175,6 +187,7 @@ void Orchestrator::Parts::make_parts() {
                                .on_drained = [this] { drained.set_value(); },
                                .roots = roots,
                                .names = names.get(),
+                               .name_reads = {.of_names = &*named_files, .of_paths = &*spelled_files},
                                .known_models = &known_models,
                                .state_directory = options.state_directory,
                                .stream_ticks_per_s = kTicksPerS});
@@ -331,6 +344,9 @@ void Orchestrator::Parts::stop() {
   trace_timer.cancel();
   if (shell) shell->abort_clients();
   if (server) server->stop(kServerGraceMs);
+  for (auto* reads : {&named_files, &spelled_files}) {
+    if (*reads) (*reads)->stop();
+  }
   if (core) core->stop();
   if (shell) shell->end_stop();
   // Late answers of the store still reach handlers, and these the client: it goes after everything that may use it.

@@ -85,8 +85,8 @@ http::Context Shell::make_context() {
   context.client = options_.client;
   context.catalog = &catalog_;
   context.pools = options_.access;
-  context.roots = options_.roots;
   context.names = options_.names;
+  context.name_reads = options_.name_reads;
   context.known_models = options_.known_models;
   context.jobs = &jobs_;
   context.metrics = options_.metrics;

@@ -33,6 +33,7 @@ class Shell {
     std::function<void()> on_drained;
     models::AllowedRoots roots;
     models::ModelNames* names = nullptr;
+    models::ModelNames::Reads name_reads;  // null in the simulator
     const std::vector<wire::KnownModel>* known_models = nullptr;
     std::filesystem::path state_directory;
     std::size_t stream_ticks_per_s = 1;  // how often tick_streams() is called

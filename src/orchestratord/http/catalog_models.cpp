@@ -13,6 +13,7 @@
 
 #include "base/log.h"
 #include "base/sha256.h"
+#include "orchestratord/http/tasks/prompt.h"
 #include "orchestratord/models/collect.h"
 #include "wire/json.h"
 #include "wire/model_name.h"
@@ -309,10 +310,19 @@ void CatalogModels::copy(const std::string& source, const std::string& model_id,
   if (!context_.names->has(source)) {
     return done(base::fail(ErrorCode::kModelNotFound, "no model has this name; `llorch ls` lists those that are here"));
   }
-  auto resolved = context_.names->resolve(source);
-  if (!resolved) return done(base::fail(std::move(resolved).error()));
+  tasks::resolve(context_, source, tasks::Naming::kLook,
+                 [this, source, model_id, correlation_id,
+                  done = std::move(done)](base::Result<models::ModelNames::Resolved> resolved) {
+                   if (!resolved) return done(base::fail(std::move(resolved).error()));
+                   copy_resolved(source, *resolved, model_id, correlation_id, done);
+                 });
+}
+
+void CatalogModels::copy_resolved(const std::string& source, const models::ModelNames::Resolved& resolved,
+                                  const std::string& model_id, const base::CorrelationId& correlation_id,
+                                  const CreatedDone& done) {
   if (const auto there = context_.names->find(model_id)) {
-    if (there->model_ref == resolved->model_ref) return done(Created{.model_id = model_id});
+    if (there->model_ref == resolved.model_ref) return done(Created{.model_id = model_id});
     return done(base::fail(ErrorCode::kConflict, "another model has this name: remove it first"));
   }
   const std::int64_t now_ms = context_.clock->now().unix_ms;
@@ -324,14 +334,13 @@ void CatalogModels::copy(const std::string& source, const std::string& model_id,
     if (auto kept = context_.names->put(*std::move(model)); !kept) return done(base::fail(std::move(kept).error()));
     return done(Created{.model_id = model_id, .http_status = 201});
   }
-  if (!resolved->model_ref.starts_with(kFile)) {
+  if (!resolved.model_ref.starts_with(kFile)) {
     return done(base::fail(Error{
         ErrorCode::kInvalidParams,
         "a model of another system's engine gets its names in models.aliases",
         {}}.with("field", std::string("source"))));
   }
-  add_file({.model_id = model_id, .source = resolved->model_ref, .created_unix_ms = now_ms}, correlation_id,
-           std::move(done));
+  add_file({.model_id = model_id, .source = resolved.model_ref, .created_unix_ms = now_ms}, correlation_id, done);
 }
 
 void CatalogModels::add_pulled(NamedModel model, const CreatedDone& done) {
@@ -349,9 +358,20 @@ void CatalogModels::add_pulled(NamedModel model, const CreatedDone& done) {
 }
 
 void CatalogModels::add_file(NamedModel model, const base::CorrelationId& correlation_id, CreatedDone done) {
-  auto ref = models::resolve_model_ref(model.source, {{model.source, model.source}}, context_.roots);  // the operator's
-  if (!ref) return done(base::fail(std::move(ref).error()));
-  model.model_ref = *std::move(ref);
+  const std::string source = model.source;
+  context_.names->resolve_path(
+      source, context_.name_reads,
+      [this, model = std::move(model), correlation_id, done = std::move(done)](base::Result<std::string> ref) mutable {
+        if (ref) {
+          model.model_ref = *std::move(ref);
+          return add_found_file(std::move(model), correlation_id, std::move(done));
+        }
+        if (context_.name_reads.of_names == nullptr) return done(base::fail(std::move(ref).error()));
+        context_.request_executor->post([done, error = std::move(ref).error()] { done(base::fail(error)); });
+      });
+}
+
+void CatalogModels::add_found_file(NamedModel model, const base::CorrelationId& correlation_id, CreatedDone done) {
   const std::string wanted = model.model_ref;
   context_.catalog->find(
       {wanted, kDescribeWaitMs, correlation_id, true},

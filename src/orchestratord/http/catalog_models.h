@@ -60,6 +60,9 @@ class CatalogModels {
 
   base::Result<wire::NamedModel> wanted_model(wire::CreateCatalogModelRequest request) const;
   void add_pulled(wire::NamedModel model, const CreatedDone& done);
+  void add_found_file(wire::NamedModel model, const base::CorrelationId& correlation_id, CreatedDone done);
+  void copy_resolved(const std::string& source, const models::ModelNames::Resolved& resolved,
+                     const std::string& model_id, const base::CorrelationId& correlation_id, const CreatedDone& done);
   void show_with_facts(wire::CatalogModel model, const net::Request& request, const net::ExchangePtr& exchange);
   void respond(int http_status, const std::string& model_id, const net::ExchangePtr& exchange);
   wire::CatalogModel view(const wire::NamedModel& model) const;

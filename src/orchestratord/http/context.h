@@ -17,7 +17,6 @@
 #include "orchestratord/http/metrics.h"
 #include "orchestratord/models/catalog.h"
 #include "orchestratord/models/model_names.h"
-#include "orchestratord/models/model_ref.h"
 #include "orchestratord/pool_access/pool_access.h"
 #include "orchestratord/store/blobs/blob_store.h"
 #include "orchestratord/store/store.h"
@@ -40,8 +39,8 @@ struct Context {
   net::Transport* client = nullptr;
   models::Catalog* catalog = nullptr;
   pool_access::PoolAccess* pools = nullptr;
-  models::AllowedRoots roots;
   models::ModelNames* names = nullptr;
+  models::ModelNames::Reads name_reads;  // what a name leads to is looked for there, and not on the request executor
   const std::vector<wire::KnownModel>* known_models = nullptr;
   JobDirectory* jobs = nullptr;
   http::Metrics* metrics = nullptr;

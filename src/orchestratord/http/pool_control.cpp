@@ -1,9 +1,9 @@
 #include "orchestratord/http/pool_control.h"
 
-#include <string>
+#include <deque>
 #include <utility>
-#include <vector>
 
+#include "orchestratord/http/tasks/prompt.h"
 #include "wire/json.h"
 #include "wire/pool_control.h"
 
@@ -48,19 +48,28 @@ void PoolControl::undrain(const net::Request& request, const net::ExchangePtr& e
 void PoolControl::reload(const net::Request& request, const net::ExchangePtr& exchange) {
   auto wanted = wire::decode<wire::ReloadRequest>(request.body, wire::UnknownKeys::kRefuse);
   if (!wanted) return refuse(context_, exchange, std::move(wanted).error());
-  auto found = context_.names->resolve(wanted->new_model_ref);
-  if (!found) return refuse(context_, exchange, std::move(found).error());
-  context_.catalog->find(
-      {found->model_ref, kModelWaitMs, request.correlation_id},
-      [this, pool_id = pool_of(request), deadline_ms = wanted->deadline_ms,
-       exchange](base::Result<models::KnownModel> model) {
-        if (!model) return refuse(context_, exchange, std::move(model).error());
-        ask(
-            core::ReloadPool{
-                .request = {}, .pool_id = pool_id, .model = std::move(model->facts), .deadline_ms = deadline_ms},
-            202, exchange);
+  tasks::resolve(
+      context_, wanted->new_model_ref, tasks::Naming::kLook,
+      [this, pool_id = pool_of(request), correlation_id = request.correlation_id, deadline_ms = wanted->deadline_ms,
+       exchange](base::Result<models::ModelNames::Resolved> found) {
+        if (!found) return refuse(context_, exchange, std::move(found).error());
+        context_.catalog->find(
+            {found->model_ref, kModelWaitMs, correlation_id},
+            [this, pool_id, deadline_ms, exchange](base::Result<models::KnownModel> model) {
+              if (!model) return refuse(context_, exchange, std::move(model).error());
+              ask(
+                  core::ReloadPool{
+                      .request = {}, .pool_id = pool_id, .model = std::move(model->facts), .deadline_ms = deadline_ms},
+                  202, exchange);
+            });
       });
 }
+
+struct PoolControl::Purging {
+  std::deque<std::string> names;  // not looked for yet
+  core::PurgePool event;
+  net::ExchangePtr exchange;
+};
 
 void PoolControl::purge(const net::Request& request, const net::ExchangePtr& exchange) {
   auto wanted =
@@ -74,24 +83,42 @@ void PoolControl::purge(const net::Request& request, const net::ExchangePtr& exc
     return refuse(context_, exchange,
                   not_served("delete_cache_dirs", "a purge frees device memory; files on disk are yours to delete"));
   }
-  std::vector<std::string> models;
-  for (std::string& name : wanted->purge_models) {
+  purge(std::make_shared<Purging>(Purging{.names = {wanted->purge_models.begin(), wanted->purge_models.end()},
+                                          .event = {.request = {},
+                                                    .pool_id = pool_of(request),
+                                                    .models = {},
+                                                    .drain_first = wanted->drain_first,
+                                                    .force = wanted->force},
+                                          .exchange = exchange}));
+}
+
+void PoolControl::purge(const std::shared_ptr<Purging>& purging) {
+  while (!purging->names.empty()) {
+    const std::string name = std::move(purging->names.front());
+    purging->names.pop_front();
     if (name.starts_with("sha256:")) {
-      models.push_back(std::move(name));
-      continue;
+      purging->event.models.push_back(name);
+    } else if (context_.names->has(name)) {
+      // Of no interest is where its link leads by now: its workers are of where it led when they started.
+      auto ref = context_.names->reference_of(name);
+      if (!ref) return refuse(context_, purging->exchange, std::move(ref).error());
+      purge_reference(*purging, *std::move(ref));
+    } else {
+      return tasks::resolve(context_, name, tasks::Naming::kLook,
+                            [this, purging](base::Result<models::ModelNames::Resolved> found) {
+                              if (!found) return refuse(context_, purging->exchange, std::move(found).error());
+                              purge_reference(*purging, std::move(found->model_ref));
+                              purge(purging);
+                            });
     }
-    auto found = context_.names->resolve(name);
-    if (!found) return refuse(context_, exchange, std::move(found).error());
-    // Jobs of several names share a worker where the bytes are the same: it has the name that started it.
-    if (const auto facts = context_.catalog->known_facts(found->model_ref)) models.push_back(facts->digest);
-    models.push_back(std::move(found->model_ref));
   }
-  ask(core::PurgePool{.request = {},
-                      .pool_id = pool_of(request),
-                      .models = std::move(models),
-                      .drain_first = wanted->drain_first,
-                      .force = wanted->force},
-      202, exchange);
+  ask(std::move(purging->event), 202, purging->exchange);
+}
+
+// Jobs of several names share a worker where the bytes are the same: it has the name that started it.
+void PoolControl::purge_reference(Purging& purging, std::string model_ref) const {
+  if (const auto facts = context_.catalog->known_facts(model_ref)) purging.event.models.push_back(facts->digest);
+  purging.event.models.push_back(std::move(model_ref));
 }
 
 void PoolControl::health(const net::Request& request, const net::ExchangePtr& exchange) {

@@ -1,5 +1,8 @@
 #pragma once
 // /v2/pools/{id}/drain, reload, purge and health: an operator's levers.
+#include <memory>
+#include <string>
+
 #include "orchestratord/http/context.h"
 #include "orchestratord/http/preloads.h"
 
@@ -19,6 +22,10 @@ class PoolControl {
   void health(const net::Request& request, const net::ExchangePtr& exchange);
 
  private:
+  struct Purging;
+  // Looks for what is left of `purging->names`, then asks the core.
+  void purge(const std::shared_ptr<Purging>& purging);
+  void purge_reference(Purging& purging, std::string model_ref) const;
   template <class Event>
   void ask(Event event, int http_status, const net::ExchangePtr& exchange);
 

@@ -76,7 +76,7 @@ void Preloads::attempt(std::size_t index) {
     preload.state = wire::PreloadState::kLoading;
     model = preload.model;
   }
-  tasks::find_model(context_, context_.names->resolve(model), {}, [this, index](base::Result<tasks::FoundModel> found) {
+  tasks::find_model(context_, model, tasks::Naming::kLook, {}, [this, index](base::Result<tasks::FoundModel> found) {
     context_.request_executor->post([this, index, found = std::move(found)] {
       if (!found) return ended(index, found.error());
       submit(index, models::workload_of(found->model.facts));

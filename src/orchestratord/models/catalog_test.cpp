@@ -6,6 +6,7 @@
 #include <future>
 #include <thread>
 
+#include "base/error_detail.h"
 #include "base/log.h"
 #include "net/server.h"
 #include "text/test_vocabularies.h"
@@ -247,6 +248,20 @@ TEST_F(CatalogTest, ThePoolsErrorIsTheAnswerAndIsNotKept) {
   EXPECT_EQ(find().error().code, ErrorCode::kModelNotFound);
   error_.reset();
   EXPECT_TRUE(find());
+}
+
+// What a client named may be a link: where it leads is the operators' to read.
+TEST_F(CatalogTest, AClientIsNotToldWhichPathAPoolStillReads) {
+  catalog_->pool_seen(server_.url());
+  error_ = base::Error{ErrorCode::kPoolUnready, "file:/m.gguf is still being read", {}}
+               .with("reason", std::string("MODEL_BEING_READ"))
+               .with("file", std::string("file:/m.gguf"));
+  const auto result = find();
+  ASSERT_FALSE(result);
+  EXPECT_EQ(result.error().code, ErrorCode::kPoolUnready);
+  EXPECT_TRUE(base::has_detail(result.error(), "reason", "MODEL_BEING_READ"));
+  EXPECT_FALSE(base::has_detail(result.error(), "file", "file:/m.gguf"));
+  EXPECT_EQ(result.error().message.find("/m.gguf"), std::string::npos);
 }
 
 TEST_F(CatalogTest, ASlowPoolIsNotWaitedForForEver) {

@@ -63,6 +63,9 @@ wire::CatalogModel catalog_model(const wire::NamedModel& model) {
   return out;
 }
 
+ModelNames::ModelNames(Options options)
+    : options_(std::move(options)), roots_(std::make_shared<const AllowedRoots>(options_.roots)) {}
+
 base::Result<std::unique_ptr<ModelNames>> ModelNames::open(Options options) {
   std::unique_ptr<ModelNames> out(new ModelNames(std::move(options)));
   TRY(out->read());
@@ -156,27 +159,69 @@ base::Result<> check_usable(const wire::NamedModel& model) {
 }
 }  // namespace
 
-// The file system is asked without the lock: others list names meanwhile.
-base::Result<ModelNames::Resolved> ModelNames::resolve(std::string_view model) const {
+base::Result<ModelNames::Look> ModelNames::look_for(std::string_view model) const {
   if (const auto named = find(model)) {
     TRY(check_usable(*named));
-    std::map<std::string, std::string> operators;
-    if (!named->watched) operators.emplace(named->model_ref, named->model_ref);
-    std::string ref = TRY(resolve_model_ref(named->model_ref, operators, options_.roots));
-    keep(named->model_ref, ref);
-    return Resolved{std::move(ref), named->checksum, named->watched};
+    return Look{.ref = named->model_ref,
+                .is_name = true,
+                .is_operators = !named->watched,
+                .about = {.model_ref = {}, .checksum = named->checksum, .is_watched = named->watched}};
   }
-  auto ref = resolve_model_ref(model, options_.configured, options_.roots);
-  if (ref) {
-    if (const auto it = options_.configured.find(std::string(model)); it != options_.configured.end())
-      keep(it->second, *ref);
-    return Resolved{*std::move(ref)};
+  const auto configured = options_.configured.find(std::string(model));
+  if (configured == options_.configured.end()) return Look{.ref = std::string(model)};
+  return Look{.ref = configured->second, .is_name = true, .is_operators = true};
+}
+
+namespace {
+// Refers to nothing of a ModelNames, and asks the file system.
+base::Result<std::string> follow(const std::string& ref, bool is_operators, const AllowedRoots& roots) {
+  std::map<std::string, std::string> operators;
+  if (is_operators) operators.emplace(ref, ref);
+  return resolve_model_ref(ref, operators, roots);
+}
+}  // namespace
+
+base::Result<ModelNames::Resolved> ModelNames::resolved(std::string_view model, Look look,
+                                                        base::Result<std::string> real) const {
+  if (real) {
+    if (look.is_name) keep(look.ref, *real);
+    look.about.model_ref = *std::move(real);
+    return std::move(look.about);
   }
-  Error error = std::move(ref).error();
-  if (const std::string name = nearest_name(model); error.code == ErrorCode::kModelNotFound && !name.empty()) {
+  Error error = std::move(real).error();
+  if (error.code != ErrorCode::kModelNotFound || find(model)) return base::fail(std::move(error));
+  if (const std::string name = nearest_name(model); !name.empty()) {
     error.message = fmt::format("did you mean {}? {}", name, error.message);
   }
   return base::fail(std::move(error));
+}
+
+// The file system is asked without the lock: others list names meanwhile.
+base::Result<ModelNames::Resolved> ModelNames::resolve(std::string_view model) const {
+  Look look = TRY(look_for(model));
+  auto real = follow(look.ref, look.is_operators, options_.roots);
+  return resolved(model, std::move(look), std::move(real));
+}
+
+void ModelNames::resolve(std::string_view model, Reads reads, std::function<void(base::Result<Resolved>)> done) const {
+  auto look = look_for(model);
+  if (!look) return done(base::fail(std::move(look).error()));
+  base::FileReads* const thread = look->is_name ? reads.of_names : reads.of_paths;
+  const std::string ref = look->ref;
+  const bool is_operators = look->is_operators;
+  if (thread == nullptr || !ref.starts_with("file:")) {
+    return done(resolved(model, *std::move(look), follow(ref, is_operators, options_.roots)));
+  }
+  thread->read<std::string>(  // by what is asked for: a refusal names nothing else
+      std::string(model), [ref, is_operators, roots = roots_] { return follow(ref, is_operators, *roots); },
+      [this, model = std::string(model), look = *std::move(look),
+       done = std::move(done)](base::Result<std::string> real) { done(resolved(model, look, std::move(real))); });
+}
+
+void ModelNames::resolve_path(std::string ref, Reads reads, std::function<void(base::Result<std::string>)> done) const {
+  if (reads.of_names == nullptr) return done(follow(ref, true, options_.roots));
+  reads.of_names->read<std::string>(
+      ref, [ref, roots = roots_] { return follow(ref, true, *roots); }, std::move(done));
 }
 
 base::Result<std::string> ModelNames::reference_of(std::string_view model) const {
@@ -227,15 +272,22 @@ std::string ModelNames::nearest_name(std::string_view word) const {
   return nearest;
 }
 
+void ModelNames::count_use(std::string_view model) {
+  const std::lock_guard lock(mutex_);
+  const auto it = models_.find(model);
+  if (it == models_.end()) return;
+  it->second.used_unix_ms = options_.clock->now().unix_ms;
+  used_ = true;
+}
+
 base::Result<ModelNames::Resolved> ModelNames::use(std::string_view model) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (const auto it = models_.find(model); it != models_.end()) {
-      it->second.used_unix_ms = options_.clock->now().unix_ms;
-      used_ = true;
-    }
-  }
+  count_use(model);
   return resolve(model);
+}
+
+void ModelNames::use(std::string_view model, Reads reads, std::function<void(base::Result<Resolved>)> done) {
+  count_use(model);
+  resolve(model, reads, std::move(done));
 }
 
 std::vector<wire::CatalogModel> ModelNames::list() const {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/file_reads.h"
 #include "orchestratord/models/model_ref.h"
 #include "wire/catalog.h"
 
@@ -36,11 +37,23 @@ class ModelNames {
     std::string checksum;   // "sha256:<hex>" that the model must have; empty: any
     bool is_watched = false;
   };
+  // Where links are followed, which may wait for a dead mount; both null: in the call. Names are the operator's, and paths are whoever's
+  // that submits: a tenant's many do not get in the way of a name. REQUIRES: stopped before the names are gone.
+  struct Reads {
+    base::FileReads* of_names = nullptr;
+    base::FileReads* of_paths = nullptr;
+  };
   // A name or a file: reference. Looks where links lead. Errors: those of resolve_model_ref(); MODEL_DEPRECATED (a retired model); POOL_UNREADY with
   // retry_after_ms (it is being fetched).
   base::Result<Resolved> resolve(std::string_view model) const;
+  // As resolve(), where a mount that does not answer holds up only what `model` names: `done` is called once, in this call or on a
+  // thread of `reads`. Errors: those of FileReads::read() too.
+  void resolve(std::string_view model, Reads reads, std::function<void(base::Result<Resolved>)> done) const;
+  // Where an operator's file: reference leads that has no name yet; as resolve() otherwise.
+  void resolve_path(std::string ref, Reads reads, std::function<void(base::Result<std::string>)> done) const;
   // As resolve(), for a job: the name counts as used now.
   base::Result<Resolved> use(std::string_view model);
+  void use(std::string_view model, Reads reads, std::function<void(base::Result<Resolved>)> done);
   // As resolve(), without a look at the file system, which may wait for a dead mount: a configured name leads to where it led when it was
   // resolved last, and a file: reference to the path as it is spelled.
   base::Result<std::string> reference_of(std::string_view model) const;
@@ -64,8 +77,19 @@ class ModelNames {
   base::Result<> erase(const std::string& model_id);
 
  private:
+  // What a name stands for, or a path that is none.
+  struct Look {
+    std::string ref;
+    bool is_name = false;
+    bool is_operators = false;  // only where it leads counts
+    Resolved about{};           // without `model_ref`
+  };
+  base::Result<Look> look_for(std::string_view model) const;
+  base::Result<Resolved> resolved(std::string_view model, Look look, base::Result<std::string> real) const;
+  void count_use(std::string_view model);
+
   using Models = std::map<std::string, wire::NamedModel, std::less<>>;
-  explicit ModelNames(Options options) : options_(std::move(options)) {}
+  explicit ModelNames(Options options);
   base::Result<> read();
   base::Result<> write(const Models& models) const;
   base::Result<> replace(const std::function<base::Result<>(Models&)>& change);
@@ -74,7 +98,8 @@ class ModelNames {
   std::string nearest_name(std::string_view word) const;
 
   const Options options_;
-  std::mutex writing_;  // one change at a time; taken before the other
+  const std::shared_ptr<const AllowedRoots> roots_;  // the same, for reads that may end behind this object
+  std::mutex writing_;                               // one change at a time; taken before the other
   mutable std::mutex mutex_;
   Models models_;
   // Where the references of names led when they were resolved last, if that is another path.

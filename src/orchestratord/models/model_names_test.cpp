@@ -4,6 +4,12 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <functional>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
 
 #include "base/file.h"
 #include "orchestratord/models/known_models.h"
@@ -114,6 +120,59 @@ TEST_F(ModelNamesTest, ListsLookAtNoDisk) {
   EXPECT_EQ(names->reference_of(ref("none/../other.gguf")).value(), ref("other.gguf"));
   ASSERT_TRUE(names->put(tale("demo.gguf")));
   EXPECT_EQ(names->reference_of("tale").value(), ref("two.gguf")) << "one reference, two names";
+}
+
+// An event holds a read of its path in the place of a mount that does not answer.
+TEST_F(ModelNamesTest, AMountThatDoesNotAnswerHoldsWhatItsPathsAreNamedBy) {
+  const auto names = open().value();
+  ASSERT_TRUE(names->put(tale()));
+  std::mutex mutex;
+  std::vector<std::function<void()>> timers;
+  const base::FileReads::Options options{.at_once = 2,
+                                         .after =
+                                             [&](std::int64_t, std::function<void()> fn) {
+                                               const std::lock_guard lock(mutex);
+                                               timers.push_back(std::move(fn));
+                                             },
+                                         .reason = "MODEL_BEING_READ",
+                                         .stop_wait_ms = 0};
+  base::FileReads of_names(options), of_paths(options);
+  const ModelNames::Reads reads{.of_names = &of_names, .of_paths = &of_paths};
+  const auto ask = [&](const std::string& model) {
+    const auto told = std::make_shared<std::promise<base::Result<ModelNames::Resolved>>>();
+    names->use(model, reads,
+               [told](base::Result<ModelNames::Resolved> resolved) { told->set_value(std::move(resolved)); });
+    return told->get_future();
+  };
+  const std::string demo = "file:" + (dir_ / "demo.gguf").string();
+  std::promise<void> gate;
+  const std::shared_future<void> opened = gate.get_future().share();
+  for (base::FileReads* held : {&of_names, &of_paths}) {
+    const auto read = [opened]() -> base::Result<std::string> {
+      opened.wait();
+      return "";
+    };
+    held->read<std::string>(held == &of_names ? "demo" : demo, read, [](const base::Result<std::string>&) {});
+  }
+  auto by_name = ask("demo"), by_path = ask(demo);
+  EXPECT_EQ(ask("tale").get()->model_ref, tale().model_ref);
+  EXPECT_EQ(ask("tale").get()->checksum, "sha256:1");
+  EXPECT_EQ(ask(tale().model_ref).get()->model_ref, tale().model_ref);
+  EXPECT_EQ(ask("nobody").get().error().code, ErrorCode::kModelNotFound);
+  EXPECT_EQ(names->reference_of("demo").value(), demo);
+  const auto due = [&] {
+    const std::lock_guard lock(mutex);
+    return std::exchange(timers, {});
+  }();
+  for (const auto& fn : due) fn();
+  for (auto* refused : {&by_name, &by_path}) {
+    const auto resolved = refused->get();
+    ASSERT_FALSE(resolved);
+    EXPECT_EQ(resolved.error().code, ErrorCode::kPoolUnready);
+    const std::string& told = resolved.error().message;
+    EXPECT_EQ(told.find(demo) == std::string::npos, refused == &by_name) << told;
+  }
+  gate.set_value();
 }
 
 TEST_F(ModelNamesTest, AReferenceIsRefusedAsItsModelIs) {

@@ -26,7 +26,7 @@ void Gateway::answer(const net::Request& request, const Asked& asked, Answer ans
                      const net::ExchangePtr& exchange) const {
   const auto name = name_of(asked.model, asked.workload);
   if (!name) return refuse(context_, exchange, name.error());
-  tasks::find_model(context_, context_.names->use(*name), request.correlation_id,
+  tasks::find_model(context_, *name, tasks::Naming::kUse, request.correlation_id,
                     [this, answer = std::move(answer), exchange](base::Result<tasks::FoundModel> found) {
                       if (!found) return refuse(context_, exchange, std::move(found).error());
                       if (const auto counts = tasks::check_counts_here(found->model); !counts) {
@@ -79,7 +79,7 @@ void Gateway::props(const net::Request& request, const net::ExchangePtr& exchang
   const auto asked = request.query_param("model");
   const auto name = name_of(asked ? std::optional<std::string>(*asked) : std::nullopt, wire::Workload::kCompletion);
   if (!name) return refuse(context_, exchange, name.error());
-  tasks::find_model(context_, context_.names->resolve(*name), request.correlation_id,
+  tasks::find_model(context_, *name, tasks::Naming::kLook, request.correlation_id,
                     [this, name = *name, exchange](base::Result<tasks::FoundModel> found) {
                       if (!found) return refuse(context_, exchange, std::move(found).error());
                       const std::int64_t context = core::jobs::context_tokens(
@@ -108,7 +108,7 @@ void Gateway::completion(const net::Request& request, const net::ExchangePtr& ex
   Caller caller{request.peer.principal, request.correlation_id, exchange};
   if (!name_model(*call, caller)) return;
   const std::string model = *call->submission.model;
-  tasks::find_model(context_, context_.names->resolve(model), caller.correlation_id,
+  tasks::find_model(context_, model, tasks::Naming::kLook, caller.correlation_id,
                     [this, call = *std::move(call), caller](base::Result<tasks::FoundModel> found) mutable {
                       if (!found) return refuse(context_, caller.exchange, std::move(found).error());
                       auto set = set_prompt(call, found->model.tokenizer.get());

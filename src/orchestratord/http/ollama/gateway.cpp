@@ -28,7 +28,7 @@ void Gateway::serve(base::Result<Request> decoded, Caller caller) {
   const std::string model = context_.names->known(*decoded->submission.model);
   decoded->submission.model = model;
   if (!decoded->only_finds_model && !decoded->plain_prompt) return submit(*std::move(decoded), std::move(caller));
-  tasks::find_model(context_, context_.names->resolve(model), caller.correlation_id,
+  tasks::find_model(context_, model, tasks::Naming::kLook, caller.correlation_id,
                     [this, request = *std::move(decoded), caller](base::Result<tasks::FoundModel> found) mutable {
                       if (!found) return refuse(context_, caller.exchange, std::move(found).error());
                       if (request.only_finds_model) return answer_empty(request, caller, found->model.facts.digest);
@@ -92,7 +92,7 @@ void Gateway::serve_embeddings(base::Result<EmbeddingsCall> decoded, const Calle
   const std::string model = context_.names->known(*decoded->submission.model);
   decoded->submission.model = model;
   if (!decoded->only_finds_model) return submit_embeddings(*std::move(decoded), caller);
-  tasks::find_model(context_, context_.names->resolve(model), caller.correlation_id,
+  tasks::find_model(context_, model, tasks::Naming::kLook, caller.correlation_id,
                     [this, options = std::move(decoded->answer), caller](base::Result<tasks::FoundModel> found) {
                       if (!found) return refuse(context_, caller.exchange, std::move(found).error());
                       caller.exchange->respond(net::http::json_response(200, empty_embeddings(options)));
@@ -224,7 +224,7 @@ void Gateway::show(const net::Request& request, const net::ExchangePtr& exchange
   if (!asked) return refuse(context_, exchange, asked.error());
   const std::string named = context_.names->known(*asked);
   tasks::find_model(
-      context_, context_.names->resolve(named), request.correlation_id,
+      context_, named, tasks::Naming::kLook, request.correlation_id,
       [this, named, exchange](base::Result<tasks::FoundModel> found) {
         if (!found) return refuse(context_, exchange, std::move(found).error());
         exchange->respond(net::http::json_response(200, show_body(named, found->model, started_unix_ms())));

@@ -216,20 +216,35 @@ base::Result<Inputs> take_inputs(wire::SubmitRequest request, const config::Limi
   return Inputs{std::move(request), std::move(images)};
 }
 
-void find_model(const Context& context, base::Result<models::ModelNames::Resolved> resolved,
-                const base::CorrelationId& correlation_id, std::function<void(base::Result<FoundModel>)> done) {
-  if (!resolved) return done(base::fail(std::move(resolved).error()));
-  context.catalog->find({resolved->model_ref, kModelWaitMs, correlation_id},
-                        [metrics = context.metrics, resolved = *resolved,
-                         done = std::move(done)](base::Result<models::KnownModel> found) {
-                          if (!found) return done(base::fail(std::move(found).error()));
-                          if (!resolved.checksum.empty() && resolved.checksum != found->facts.digest) {
-                            if (resolved.is_watched) return done(base::fail(replaced_file()));
-                            metrics->verification("changed_file");
-                            return done(base::fail(other_file(found->facts.digest)));
-                          }
-                          done(FoundModel{resolved.model_ref, *std::move(found)});
-                        });
+void resolve(const Context& context, std::string_view name, Naming naming,
+             std::function<void(base::Result<models::ModelNames::Resolved>)> done) {
+  using Resolved = models::ModelNames::Resolved;
+  auto on_executor = [executor = context.request_executor, looks_elsewhere = context.name_reads.of_names != nullptr,
+                      done = std::move(done)](base::Result<Resolved> resolved) {
+    if (!looks_elsewhere) return done(std::move(resolved));
+    executor->post([done, resolved = std::move(resolved)] { done(resolved); });
+  };
+  if (naming == Naming::kUse) return context.names->use(name, context.name_reads, std::move(on_executor));
+  context.names->resolve(name, context.name_reads, std::move(on_executor));
+}
+
+void find_model(const Context& context, std::string_view name, Naming naming, const base::CorrelationId& correlation_id,
+                std::function<void(base::Result<FoundModel>)> done) {
+  resolve(context, name, naming,
+          [&context, correlation_id, done = std::move(done)](base::Result<models::ModelNames::Resolved> resolved) {
+            if (!resolved) return done(base::fail(std::move(resolved).error()));
+            context.catalog->find(
+                {resolved->model_ref, kModelWaitMs, correlation_id},
+                [metrics = context.metrics, resolved = *resolved, done](base::Result<models::KnownModel> found) {
+                  if (!found) return done(base::fail(std::move(found).error()));
+                  if (!resolved.checksum.empty() && resolved.checksum != found->facts.digest) {
+                    if (resolved.is_watched) return done(base::fail(replaced_file()));
+                    metrics->verification("changed_file");
+                    return done(base::fail(other_file(found->facts.digest)));
+                  }
+                  done(FoundModel{resolved.model_ref, *std::move(found)});
+                });
+          });
 }
 
 base::Result<> check_counts_here(const models::KnownModel& model) {
@@ -283,7 +298,7 @@ void count_prompt(const Context& context, wire::SubmitRequest request, std::opti
   auto inputs = take_inputs(std::move(request), context.config->orchestratord.limits, LongOutputs::kCut);
   if (!inputs) return done(base::fail(std::move(inputs).error()));
   const std::string model = *inputs->request.model;
-  find_model(context, context.names->use(model), correlation_id,
+  find_model(context, model, Naming::kUse, correlation_id,
              [&context, inputs = *std::move(inputs), tool_use = std::move(tool_use),
               done = std::move(done)](base::Result<FoundModel> found) mutable {
                if (!found) return done(base::fail(std::move(found).error()));

@@ -39,10 +39,18 @@ struct FoundModel {
   std::string ref;  // what the client's name for it resolved to
   models::KnownModel model;
 };
-// Asks the catalog for what a client's name for a model has `resolved` to. `done` is called once: at once with the error of
-// `resolved`, else as Catalog::find() does, or with UNTRUSTED_ARTIFACT where the file is another than the one that was named.
-void find_model(const Context& context, base::Result<models::ModelNames::Resolved> resolved,
-                const base::CorrelationId& correlation_id, std::function<void(base::Result<FoundModel>)> done);
+enum class Naming {
+  kLook,
+  kUse,  // for a job: the name counts as used now
+};
+// What a client's name for a model leads to, as ModelNames::resolve() tells it. `done` is called once, in this call or on the request
+// executor; a mount that does not answer holds up neither.
+void resolve(const Context& context, std::string_view name, Naming naming,
+             std::function<void(base::Result<models::ModelNames::Resolved>)> done);
+// Asks the catalog for what a client's name for a model leads to. `done` is called once: with an error as resolve() does, else as
+// Catalog::find() does, or with UNTRUSTED_ARTIFACT where the file is another than the one that was named.
+void find_model(const Context& context, std::string_view name, Naming naming, const base::CorrelationId& correlation_id,
+                std::function<void(base::Result<FoundModel>)> done);
 
 // Whether a client's ids are tokens of the model that may stand in a prompt: all but the one that stands for an image. Control
 // tokens may: who sends ids has made them. `name` is of these ids in messages. Errors: INVALID_PARAMS. REQUIRES a tokenizer.

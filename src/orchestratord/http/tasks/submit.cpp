@@ -232,7 +232,7 @@ void Submitter::repeat_answer(const PendingPtr& pending, const store::JobRecord&
 // How the answer of an earlier submission is read follows from the request and its model.
 void Submitter::find_reading(const PendingPtr& pending, Admission admission) {
   const wire::SubmitRequest& request = pending->request;
-  tasks::find_model(context_, context_.names->use(request.model ? *request.model : *request.model_ref),
+  tasks::find_model(context_, request.model ? *request.model : *request.model_ref, Naming::kUse,
                     pending->correlation_id,
                     [this, pending, admission = std::move(admission)](base::Result<FoundModel> found) mutable {
                       if (!found) return finish(pending, base::fail(std::move(found).error()));
@@ -259,7 +259,7 @@ void Submitter::find_model(const PendingPtr& pending) {
     }
   }
   tasks::find_model(
-      context_, pending->previewed ? context_.names->resolve(name) : context_.names->use(name), pending->correlation_id,
+      context_, name, pending->previewed ? Naming::kLook : Naming::kUse, pending->correlation_id,
       [this, pending](base::Result<FoundModel> found) {
         if (!found) return finish(pending, base::fail(std::move(found).error()));
         if (!pending->request.session_id || pending->request.max_tokens) {

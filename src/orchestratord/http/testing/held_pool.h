@@ -34,7 +34,6 @@ struct HeldPool : ::testing::Test {
     context.client = &client;
     context.catalog = &catalog;
     context.pools = pools.get();
-    context.roots = {.directories = {"/models"}};
     context.names = names.get();
     context.jobs = &jobs;
     context.metrics = &metrics;

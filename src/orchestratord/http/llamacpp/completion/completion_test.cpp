@@ -9,6 +9,7 @@
 #include "orchestratord/http/llamacpp/completion/renderer.h"
 #include "orchestratord/http/llamacpp/completion/request.h"
 #include "text/test_vocabularies.h"
+#include "wire/json.h"
 
 namespace llorch::orchestratord::http::llamacpp {
 namespace {
