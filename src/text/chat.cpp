@@ -12,6 +12,7 @@
 #include "base/parse_json.h"
 #include "base/utf8.h"
 #include "text/jinja/refusal.h"
+#include "text/jinja/value/text.h"
 #include "text/roles.h"
 
 namespace llorch::text {
@@ -81,15 +82,16 @@ base::Result<json::object> variables_of(const ChatInput& input) {
 // The messages as they are or, where the template itself refuses them, in roles that it takes (ADR 0087). All renders together have the
 // steps of one. Errors: of the first.
 base::Result<jinja::RenderedText> render_in_roles(const jinja::ChatTemplate& chat_template, jinja::RenderInput input) {
+  std::uint64_t own_steps = 0;
+  if (input.steps == nullptr) input.steps = &own_steps;
   auto as_sent = chat_template.render(input);
-  auto steps = as_sent ? std::nullopt : jinja::steps_to_refusal(as_sent.error());
+  bool is_refused = !as_sent && jinja::is_refusal(as_sent.error());
   for (const RoleRule rule : kRoleRules) {
-    if (!steps) break;
+    if (!is_refused) break;
     if (!follow(rule, input.variables["messages"].get_array())) continue;
-    input.limits.steps_max -= std::min(*steps, input.limits.steps_max);
     auto adapted = chat_template.render(input);
     if (adapted) return adapted;
-    steps = jinja::steps_to_refusal(adapted.error());
+    is_refused = jinja::is_refusal(adapted.error());
   }
   return as_sent;
 }
@@ -100,9 +102,19 @@ bool is_refused_by_template(const base::Error& error) {
   return base::has_detail(error, "reason", "chat_template");
 }
 
+// As a render does that works on so many bytes. INVALID_PARAMS, as of a render, once `steps` are more than it may take.
+base::Result<> take_steps(std::uint64_t& steps, std::size_t bytes) {
+  const jinja::RenderLimits limits;
+  jinja::Budget budget(limits, steps);
+  const bool has_left = budget.text_work(bytes);
+  steps = budget.steps();
+  if (has_left) return {};
+  return base::fail(refused("messages", "chat_template", budget.failure().message));
+}
+
 // The template with the texts in place of each {query} and {document}.
 base::Result<ChatPrompt> filled_in(const Tokenizer& tokenizer, std::string_view form, std::string_view query,
-                                   std::string_view document, TextBudget* budget) {
+                                   std::string_view document, TextBudget* budget, std::uint64_t& steps) {
   struct Place {
     std::string_view name, text;
     std::size_t next;
@@ -115,6 +127,7 @@ base::Result<ChatPrompt> filled_in(const Tokenizer& tokenizer, std::string_view 
   for (std::size_t at = 0; at < form.size();) {
     Place& place = places[0].next < places[1].next ? places[0] : places[1];
     const std::size_t end = std::min(place.next, form.size());
+    TRY(take_steps(steps, end - at + place.text.size()));
     runs.push_back({.text = std::string(form.substr(at, end - at)), .origin = TextOrigin::kTemplate});
     out.text += runs.back().text;
     at = end;
@@ -153,13 +166,17 @@ Chat::Chat(const TokenizerData& data) : bos_token_(spelling(data, data.bos)), eo
 
 base::Result<std::optional<ChatPrompt>> Chat::pair_prompt(const Tokenizer& tokenizer, std::string_view query,
                                                           std::string_view document, std::chrono::sys_seconds now,
-                                                          TextBudget* budget) const {
-  if (!rerank_.empty()) return TRY(filled_in(tokenizer, rerank_, query, document, budget));
+                                                          TextBudget* budget, std::uint64_t* template_steps) const {
+  std::uint64_t own_steps = 0;
+  std::uint64_t& steps = template_steps != nullptr ? *template_steps : own_steps;
+  if (!rerank_.empty()) return TRY(filled_in(tokenizer, rerank_, query, document, budget, steps));
   if (!default_ || !*default_) return std::optional<ChatPrompt>();
   json::array messages;
   messages.push_back({{"role", "query"}, {"content", query}});
   messages.push_back({{"role", "document"}, {"content", document}});
-  auto told = prompt(tokenizer, {.messages = json::serialize(messages), .now = now, .budget = budget});
+  auto told = prompt(tokenizer,
+                     {.messages = json::serialize(messages), .now = now, .budget = budget, .template_steps = &steps});
+  if (!told) TRY(take_steps(steps, 0));  // whether it would tell this pair is not known then
   if (!told && is_refused_by_template(told.error())) return std::optional<ChatPrompt>();  // it tells no pairs
   if (!told) return base::fail(std::move(told).error());
   const bool shows_both = base::find_text(told->text, query) != std::string::npos &&
@@ -180,6 +197,7 @@ base::Result<ChatPrompt> Chat::prompt(const Tokenizer& tokenizer, const ChatInpu
   render.bos_token = bos_token_;
   render.eos_token = eos_token_;
   render.now = input.now;
+  render.steps = input.template_steps;
   auto rendered = render_in_roles(**chosen, std::move(render));
   if (!rendered) return base::fail(refused("messages", "chat_template", std::move(rendered.error().message)));
   return ChatPrompt{.tokens = TRY(tokenizer.encode(rendered->runs, false, input.budget)), .text = rendered->text()};

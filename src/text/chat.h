@@ -2,6 +2,7 @@
 // A conversation to the tokens of a prompt: the model's chat template renders, its tokenizer encodes, and only the
 // template's own text may spell control tokens (docs/internals/chat-templates.md).
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -22,6 +23,8 @@ struct ChatInput {
   bool add_generation_prompt = true;
   std::chrono::sys_seconds now{};  // what strftime_now shows
   TextBudget* budget = nullptr;    // as of EncodeOptions
+  std::uint64_t* template_steps =
+      nullptr;  // taken by this request's templates, which have those of one render; null: none
 };
 
 struct ChatPrompt {
@@ -43,10 +46,11 @@ class Chat {
 
   // A query and a document as a model that judges one by the other wants them told: by GGUF's template named rerank, or by the
   // default one if it shows messages of the roles query and document. Nullopt: no template tells them. Errors as prompt().
-  // `budget`: as of EncodeOptions.
+  // `budget`, `template_steps`: as of ChatInput.
   base::Result<std::optional<ChatPrompt>> pair_prompt(const Tokenizer& tokenizer, std::string_view query,
                                                       std::string_view document, std::chrono::sys_seconds now,
-                                                      TextBudget* budget = nullptr) const;
+                                                      TextBudget* budget = nullptr,
+                                                      std::uint64_t* template_steps = nullptr) const;
 
   // INVALID_PARAMS with details {field, reason}: malformed input, a model without a template, what the template refuses,
   // a limit. INVALID_PARAMS as Tokenizer::encode. CONFIG_KEY_INVALID: the model's template is none. Messages hold nothing of the input.

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/error_detail.h"
 #include "text/test_vocabularies.h"
 
 namespace llorch::text {
@@ -91,6 +92,41 @@ TEST(Chat, ATemplateForPairsMultipliesNoTextBeyondWhatATemplateMaySay) {
   EXPECT_EQ(refused.error().code, base::ErrorCode::kInvalidParams);
   EXPECT_EQ(refused.error().message,
             "the model's template for reranking makes more than 16777216 bytes of this pair; send less text");
+}
+
+// A model's template may be slow for one pair, and is not that for each of thousands.
+TEST(Chat, PairsOfARequestHaveTheStepsOfOneTemplate) {
+  TokenizerData data = chat_data();
+  const auto tokenizer = Tokenizer::create(data).value();
+  const auto tells = [&](const TokenizerData& of) {
+    const Chat chat(of);
+    std::uint64_t steps = 0;
+    for (int told = 0; told < 100; ++told) {
+      const auto pair = chat.pair_prompt(tokenizer, "", "D", {}, nullptr, &steps);
+      if (pair) {
+        EXPECT_TRUE(pair->has_value()) << told << ": told in another way than the pairs before";
+        continue;
+      }
+      EXPECT_EQ(pair.error().code, base::ErrorCode::kInvalidParams);
+      EXPECT_TRUE(base::has_detail(pair.error(), "reason", "chat_template"));
+      EXPECT_EQ(pair.error().message,
+                "the chat template needs more than the 5000000 steps it may use; send fewer or shorter messages");
+      return told;
+    }
+    return 100;
+  };
+  const std::string slow = "{% for i in range(400000) %}{% set x = i %}{% endfor %}";
+  const std::string both = "{{ messages[0].content }}{{ messages[1].content }}";
+  data.chat_template = slow + both;
+  const int rendered = tells(data);
+  EXPECT_GE(rendered, 1);
+  EXPECT_LT(rendered, 13);
+  std::string form;
+  for (int i = 0; i < 100'000; ++i) form += "{query}";
+  data.named_chat_templates = {{.name = "rerank", .text = form + "{document}"}};
+  const int filled_in = tells(data);
+  EXPECT_GE(filled_in, 1);
+  EXPECT_LT(filled_in, 51);
 }
 
 // What templates of popular models ask of roles, with their words. All mark a turn by its role.

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/utf8.h"
 #include "text/jinja/refusal.h"
 #include "text/jinja/run/runtime.h"
@@ -26,17 +28,16 @@ base::Result<ChatTemplate> ChatTemplate::parse(std::string_view text) {
 
 base::Result<RenderedText> ChatTemplate::render(const RenderInput& input) const {
   // Order matters: what is made last goes first.
-  Budget budget(input.limits);
+  Budget budget(input.limits, input.steps != nullptr ? *input.steps : 0);
   Heap heap(budget);
   Runtime run(heap, input);
-  return run.render(*program_);
+  auto rendered = run.render(*program_);
+  if (input.steps != nullptr) *input.steps = budget.steps();
+  return rendered;
 }
 
-std::optional<std::uint64_t> steps_to_refusal(const base::Error& error) {
-  for (const auto& [key, value] : error.details) {
-    if (key == kStepsToRefusal) return static_cast<std::uint64_t>(std::get<std::int64_t>(value));
-  }
-  return std::nullopt;
+bool is_refusal(const base::Error& error) {
+  return std::ranges::any_of(error.details, [](const auto& detail) { return detail.first == kRefusal; });
 }
 
 }  // namespace llorch::text::jinja

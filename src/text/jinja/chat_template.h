@@ -45,6 +45,7 @@ struct RenderInput {
   std::optional<std::string> bos_token, eos_token;  // kTemplate; absent: not defined
   std::chrono::sys_seconds now{};                   // what strftime_now shows, UTC
   RenderLimits limits;
+  std::uint64_t* steps = nullptr;  // taken by renders of this request, which share the limit; null: none
 };
 
 struct Program;

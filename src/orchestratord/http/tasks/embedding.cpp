@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <utility>
 
 #include "base/sha256.h"
@@ -33,10 +34,10 @@ std::vector<std::int32_t> ids_of(const std::vector<base::TokenId>& tokens) {
 // The query and the document as one, in the model's words.
 base::Result<std::vector<std::int32_t>> pair_of(const std::string& query, const std::string& document,
                                                 const models::KnownModel& model, base::Time now,
-                                                text::TextBudget& budget) {
+                                                text::TextBudget& budget, std::uint64_t& template_steps) {
   const auto at = std::chrono::floor<std::chrono::seconds>(
       std::chrono::sys_time<std::chrono::milliseconds>(std::chrono::milliseconds(now.unix_ms)));
-  if (const auto told = TRY(model.chat->pair_prompt(*model.tokenizer, query, document, at, &budget)))
+  if (const auto told = TRY(model.chat->pair_prompt(*model.tokenizer, query, document, at, &budget, &template_steps)))
     return ids_of(told->tokens);
   const auto pair = TRY(model.tokenizer->encode_pair(query, document, &budget));
   if (!pair) {
@@ -118,14 +119,16 @@ base::Result<EmbeddingPrompt> embedding_prompt(const wire::SubmitRequest& reques
   prompt.order.dimensions = request.dimensions;
   base::Sha256 hash;
   text::TextBudget budget = text::TextBudget::of_texts();
+  std::uint64_t template_steps = 0;
   if (request.query) {
     prompt.order.scores = true;
     add_digest(hash, {.text = *request.query, .tokens = {}});
   }
   for (const wire::TextOrTokens& input : request.input->inputs) {
     const std::size_t number = prompt.order.input_tokens.size();
-    std::vector<std::int32_t> tokens = TRY(request.query ? pair_of(*request.query, input.text, model, now, budget)
-                                                         : tokens_of(input, number, model, budget));
+    std::vector<std::int32_t> tokens =
+        TRY(request.query ? pair_of(*request.query, input.text, model, now, budget, template_steps)
+                          : tokens_of(input, number, model, budget));
     const bool is_cut = long_inputs == LongInputs::kCut && context_tokens > 0 &&
                         static_cast<std::int64_t>(tokens.size()) > context_tokens;
     if (is_cut) {

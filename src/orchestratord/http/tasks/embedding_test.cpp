@@ -177,6 +177,32 @@ wire::SubmitRequest rerank(std::string query, std::vector<wire::TextOrTokens> do
   return out;
 }
 
+TEST(RerankPrompt, AllPairsHaveTheStepsOfOneTemplate) {
+  text::TokenizerData data = text::byte_bpe_data({});
+  models::KnownModel known;
+  known.facts.reranks = true;
+  known.tokenizer = std::make_shared<const text::Tokenizer>(text::Tokenizer::create(data).value());
+  const auto told = [&](std::size_t documents, const std::string& chat_template) {
+    data.chat_template = chat_template;
+    known.chat = std::make_shared<const text::Chat>(data);
+    const auto prompt = embedding_prompt(
+        rerank("query", std::vector<wire::TextOrTokens>(documents, {.text = std::string(200, 'd'), .tokens = {}})),
+        known, 0);
+    return prompt ? std::string() : prompt.error().message;
+  };
+  const std::string slow =
+      "{% for i in range(400000) %}{% set x = i %}{% endfor %}{{ messages[0].content }}{{ messages[1].content }}";
+  EXPECT_EQ(told(1, slow), "");
+  EXPECT_EQ(told(20, slow),
+            "the chat template needs more than the 5000000 steps it may use; send fewer or shorter messages");
+  const std::string usual =
+      "{% for m in messages %}{% if m.role == 'query' %}<|im_start|>user\n<Query>: {{ m.content | trim }}"
+      "{% elif m.role == 'document' %}\n<Document>: {{ m.content | trim }}<|im_end|>{% else %}"
+      "{{ raise_exception('unknown role ' ~ m.role) }}{% endif %}{% endfor %}"
+      "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+  EXPECT_EQ(told(2048, usual), "");
+}
+
 TEST(RerankPrompt, IsWhatTheModelsTemplateMakesOfThePair) {
   const auto prompt = embedding_prompt(rerank("q", {{.text = "ab"}, {.text = "[SEP]{query}"}}),
                                        judge("[CLS]{query}?{document}[SEP]"), 0);

@@ -89,8 +89,7 @@ base::Result<Value> raise_exception(Runtime& run, const Value&, CallArgs& argume
     while (!shown.empty() && (static_cast<unsigned char>(shown.back()) & 0xC0) == 0x80) shown.pop_back();
     if (!shown.empty() && static_cast<unsigned char>(shown.back()) >= 0xC0) shown.pop_back();
   }
-  return base::fail(run.error(fmt::format("the model's template refuses this request: {}", shown))
-                        .with(kStepsToRefusal, static_cast<std::int64_t>(run.budget().steps())));
+  return base::fail(run.error(fmt::format("the model's template refuses this request: {}", shown)).with(kRefusal, 1));
 }
 
 base::Result<Value> strftime_now(Runtime& run, const Value&, CallArgs& arguments) {

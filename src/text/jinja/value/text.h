@@ -15,7 +15,8 @@ namespace llorch::text::jinja {
 // and fails every later check, so that code without a Result may report too.
 class Budget {
  public:
-  explicit Budget(const RenderLimits& limits) : limits_(limits) {}
+  // `steps_before`: what was taken of the limit's steps before.
+  explicit Budget(const RenderLimits& limits, std::uint64_t steps_before = 0) : limits_(limits), steps_(steps_before) {}
   Budget(const Budget&) = delete;
 
   // False when a limit is passed; then failure() says which.
@@ -33,7 +34,7 @@ class Budget {
   bool fail(std::string_view what, std::uint64_t limit);
 
   const RenderLimits& limits_;
-  std::uint64_t steps_ = 0;
+  std::uint64_t steps_;
   std::size_t memory_bytes_ = 0;
   std::string_view failed_;
   std::uint64_t failed_limit_ = 0;
