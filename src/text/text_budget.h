@@ -1,6 +1,7 @@
 #pragma once
-// What a text may cost in the steps of a tokenizer.json, whose author may be anybody: how much longer normalizer, pre-tokenizer
-// and decoder make it, and how far patterns search it. A step asks before it takes memory or time.
+// What a text may cost in a tokenizer, whose author may be anybody: how much longer normalizer, pre-tokenizer and decoder of a
+// tokenizer.json make it, how far patterns search it, and at how many of its places long tokens are looked for. A step asks before
+// it takes memory or time.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -32,11 +33,19 @@ class TextBudget {
   void spend_growth(std::size_t before, std::size_t after);
   // False: there are not so many left, and none are from now on, unless a text is added.
   bool spend_steps(std::uint64_t steps);
+  // The same of looking for tokens: so many of their bytes were passed one by one, or hashed as one key.
+  bool spend_walk(std::size_t bytes) { return spend_steps(bytes / kWalkedBytesPerStep); }
+  bool spend_hash(std::size_t bytes) { return spend_steps(bytes / kHashedBytesPerStep); }
+  std::uint64_t steps_left() const { return steps_left_; }
 
   base::Error too_long() const;
   base::Error too_slow() const;
 
  private:
+  // What is done in the time of a step. Words take 1 or 2 for a byte of a text. A run of one character takes the most, as its longest
+  // token is looked for at each place: 23 for spaces, of which Gemma has tokens of up to 31, written as 93 bytes.
+  static constexpr std::size_t kWalkedBytesPerStep = 4, kHashedBytesPerStep = 32;
+
   TextBudget(std::size_t bytes, base::ErrorCode code);
 
   std::string_view whose() const;

@@ -7,7 +7,10 @@
 
 #include "text/pre_tokenizer/pre_tokenizer.h"
 #include "text/pre_tokenizer/regex.h"
+#include "text/test_vocabularies.h"
 #include "text/tokenizer.h"
+#include "text/tokenizer_models/spelling.h"
+#include "text/tokenizer_models/spm.h"
 
 namespace llorch::text {
 namespace {
@@ -44,15 +47,19 @@ NormalizerStep replace(std::string what, std::string by, bool is_regex = false) 
   return {.kind = NormalizerKind::kReplace, .pattern = {std::move(what), is_regex}, .text = std::move(by)};
 }
 
-// The code with which a tokenizer of these steps refuses `text`; nullopt: it takes it.
+// The code with which a tokenizer refuses `text`; nullopt: it takes it.
+std::optional<ErrorCode> refusal(const TokenizerData& data, std::string_view text) {
+  const auto ids = Tokenizer::create(data).value().encode(text);
+  if (ids) return std::nullopt;
+  EXPECT_NE(ids.error().message.find("this text"), std::string::npos) << ids.error().message;
+  return ids.error().code;
+}
+
 std::optional<ErrorCode> refusal(const Pipeline& steps, std::string_view text) {
   TokenizerData data = json_data();
   data.json.pipeline.normalizers = steps.normalizers;
   data.json.pipeline.pre_tokenizers = steps.pre_tokenizers;
-  const auto ids = Tokenizer::create(std::move(data)).value().encode(text);
-  if (ids) return std::nullopt;
-  EXPECT_NE(ids.error().message.find("this text"), std::string::npos) << ids.error().message;
-  return ids.error().code;
+  return refusal(data, text);
 }
 
 std::optional<ErrorCode> load_refusal(const TokenizerData& data) {
@@ -193,6 +200,93 @@ TEST(TextBudget, TextsOfARequestShareWhatIsFree) {
     const auto ids = linear.encode(text, {.budget = &of_many});
     ASSERT_TRUE(ids) << i << " " << ids.error().message;
   }
+}
+
+TokenizerData unigram_data(const std::vector<std::string>& tokens) {
+  TokenizerData data = json_data();
+  data.model = "unigram";
+  data.tokens.insert(data.tokens.end(), tokens.begin(), tokens.end());
+  data.kinds.resize(data.tokens.size(), TokenKind::kNormal);
+  data.scores.assign(data.tokens.size(), -1);
+  return data;
+}
+
+// Of a GGUF file, each found as it is spelled.
+TokenizerData user_defined_data(const std::vector<std::string>& tokens) {
+  TokenizerData data = byte_bpe_data({});
+  data.tokens.insert(data.tokens.end(), tokens.begin(), tokens.end());
+  data.kinds.resize(data.tokens.size(), TokenKind::kUserDefined);
+  return data;
+}
+
+TEST(TextBudget, LookingForALongTokenAtEachPlaceIsCounted) {
+  const std::string longest(TokenizerLimits::kStringBytesMax, 'a'), run(4'000, 'a');
+  TokenizerData added = json_data();
+  added.tokens.push_back(longest);
+  added.kinds.push_back(TokenKind::kUserDefined);
+  for (const TokenizerData& data : {unigram_data({longest}), user_defined_data({longest}), added}) {
+    EXPECT_EQ(refusal(data, run), std::nullopt) << data.model << ": it takes less than is free";
+    TextBudget budget = TextBudget::of_texts();
+    ASSERT_TRUE(budget.spend_steps(budget.steps_left() - 1));
+    const auto refused = Tokenizer::create(data).value().encode(run, {.budget = &budget});
+    ASSERT_FALSE(refused) << data.model;
+    EXPECT_EQ(refused.error().code, ErrorCode::kInvalidParams);
+    EXPECT_EQ(budget.steps_left(), 0u) << data.model;
+  }
+  EXPECT_EQ(refusal(user_defined_data({longest}), std::string(30'000, 'a')), ErrorCode::kInvalidParams);
+}
+
+// All tokens of one letter, the longer the better: each letter of a text joins a token that is hashed anew.
+TEST(TextBudget, HashingLongTokensIsCounted) {
+  std::vector<std::string> pieces;
+  for (std::size_t bytes = 2'000; bytes > 0; --bytes) pieces.emplace_back(bytes, 'a');
+  const TokenizerData data = spm_data(pieces);
+  const model::Vocabulary vocabulary(data.kinds, model::spm_spellings(data));
+  const model::SpmModel spm(
+      vocabulary, data.scores,
+      {.add_space_prefix = false, .fallback = {.byte_tokens = model::byte_tokens(data), .unknown = data.unknown}});
+  TextBudget budget = TextBudget::of_text(0);
+  std::vector<TokenId> ids;
+  EXPECT_TRUE(spm.encode(std::string(50'000, 'a'), budget, ids));
+  EXPECT_EQ(ids.size(), 25u);
+  const auto refused = spm.encode(std::string(200'000, 'a'), budget, ids);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kInvalidParams);
+}
+
+TEST(TextBudget, SpacesThatManyTokensTakeAreCounted) {
+  TokenizerData data = json_data();
+  data.tokens.emplace_back("\t");
+  data.kinds.push_back(TokenKind::kUserDefined);
+  data.json.added = {{.id = TokenId{258}, .rstrip = true}};
+  EXPECT_EQ(refusal(data, std::string(12'000, '\t')), ErrorCode::kInvalidParams) << "each takes all that follow it";
+  EXPECT_EQ(refusal(data, repeated("\ta" + std::string(100, ' '), kPromptBytes)), std::nullopt);
+}
+
+// The most that a byte may cost in a text of any length.
+TEST(TextBudget, TokensOfPublishedLengthsPassInAnyText) {
+  constexpr std::size_t kStepsPerByteAtLeast = 32;
+  std::vector<std::string> marks, spaces;
+  for (std::size_t count = 2; count <= 31; ++count) {
+    marks.push_back(repeated(kMark, kMark.size() * count));
+    spaces.emplace_back(count, ' ');
+  }
+  TokenizerData unigram = unigram_data(marks);
+  unigram.json.pipeline.normalizers = {replace(" ", kMark)};
+  TokenizerData added = user_defined_data(spaces);
+  const std::string text(16'000, ' ');
+  for (const TokenizerData& data : {unigram, added, spm_data(marks)}) {
+    TextBudget budget = TextBudget::of_texts();
+    ASSERT_TRUE(Tokenizer::create(data).value().encode(text, {.budget = &budget})) << data.model;
+    const std::uint64_t taken = TextBudget::of_text(text.size()).steps_left() - budget.steps_left();
+    EXPECT_LT(taken, kStepsPerByteAtLeast * text.size()) << data.model;
+  }
+  // The longest prompt by default.
+  TokenizerData words = unigram_data({"the", kMark + "the", kMark + "q", "u", "ick", "quick", kMark + "brown", "fox"});
+  words.json.pipeline.normalizers = {replace(" ", kMark)};
+  words.json.pipeline.pre_tokenizers = {
+      {.kind = PreTokenizerKind::kMetaspace, .replacement = kMark, .prepend = PrependScheme::kAlways}};
+  EXPECT_EQ(refusal(words, repeated("the quick brown fox ", 4u << 20)), std::nullopt);
 }
 
 TEST(TextBudget, SearchesOfAddedTokensAreCountedTogether) {

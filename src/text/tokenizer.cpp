@@ -58,7 +58,7 @@ base::Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text,
         TRY(parts_->pre_tokenizer.split(fragment.text, fragment.at_text_start, budget));
     std::size_t begin = 0;
     for (const std::size_t end : pieces.ends) {
-      parts_->model->encode(std::string_view(pieces.text).substr(begin, end - begin), ids);
+      TRY(parts_->model->encode(std::string_view(pieces.text).substr(begin, end - begin), budget, ids));
       begin = end;
     }
   }

@@ -47,9 +47,9 @@ class Tokenizer {
   ~Tokenizer();
 
   // Takes any bytes, also ill-formed UTF-8. O(n log n) in the length of `text`, whatever it holds (patterns of a
-  // tokenizer.json that have no scanner here are bounded, not linear: pre_tokenizer/regex.h). INVALID_PARAMS: the steps of a
-  // tokenizer.json make too much of this text, or search it too long (text_budget.h); no tokenizer of a GGUF file has such.
-  // REQUIRES text.size() < 2^31.
+  // tokenizer.json that have no scanner here are bounded, not linear: pre_tokenizer/regex.h). INVALID_PARAMS (text_budget.h): the
+  // steps of a tokenizer.json make too much of this text or search it too long, or any file's long tokens are looked for at too many
+  // places of it. REQUIRES text.size() < 2^31.
   base::Result<std::vector<TokenId>> encode(std::string_view text, const EncodeOptions& options = {}) const;
 
   // The runs joined, as one text. A control token is found only where all of its spelling is of template origin, a

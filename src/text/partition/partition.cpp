@@ -85,7 +85,7 @@ base::Result<std::vector<Fragment>> Partition::split(std::string_view text, std:
     const bool all_trusted = span != trusted.end() && span->begin <= done;
     return split_plain(text.substr(done, end - done), all_trusted, done == 0, budget, fragments);
   };
-  for (const Cut& cut : cuts(*raw_, text, trusted)) {
+  for (const Cut& cut : TRY(cuts(*raw_, text, trusted, budget))) {
     TRY(add_plain(cut.begin));
     fragments.push_back({.token = cut.id});
     done = cut.end;
@@ -103,7 +103,7 @@ base::Result<> Partition::split_plain(std::string_view raw, bool trusted, bool a
     out.push_back({.text = text.substr(done, end - done), .at_text_start = at_text_start && done == 0});
   };
   const TrustedSpan whole{0, text.size()};
-  for (const Cut& cut : cuts(*normalized_, text, {&whole, trusted ? 1u : 0u})) {
+  for (const Cut& cut : TRY(cuts(*normalized_, text, {&whole, trusted ? 1u : 0u}, budget))) {
     add_plain(cut.begin);
     out.push_back({.token = cut.id});
     done = cut.end;
@@ -112,10 +112,11 @@ base::Result<> Partition::split_plain(std::string_view raw, bool trusted, bool a
   return {};
 }
 
-std::vector<Partition::Cut> Partition::cuts(const SpecialTokens& tokens, std::string_view text,
-                                            std::span<const TrustedSpan> trusted) const {
-  const auto matches =
-      options_.order == Order::kLongestFirst ? tokens.find(text, trusted) : tokens.find_leftmost(text, trusted);
+base::Result<std::vector<Partition::Cut>> Partition::cuts(const SpecialTokens& tokens, std::string_view text,
+                                                          std::span<const TrustedSpan> trusted,
+                                                          TextBudget& budget) const {
+  const auto matches = TRY(options_.order == Order::kLongestFirst ? tokens.find(text, trusted, budget)
+                                                                  : tokens.find_leftmost(text, trusted, budget));
   std::vector<Cut> cuts;
   std::size_t done = 0;
   for (const SpecialMatch& match : matches) {
@@ -125,6 +126,8 @@ std::vector<Partition::Cut> Partition::cuts(const SpecialTokens& tokens, std::st
     // Spaces that the token before took are gone.
     if (rule.lstrip) cut.begin = done + trailing_spaces_begin(text.substr(done, std::max(done, cut.begin) - done));
     if (rule.rstrip) cut.end += leading_spaces_end(text.substr(cut.end));
+    // The next token may stand in the spaces that this one takes, and take them too.
+    if (!budget.spend_walk(cut.end - match.begin)) return base::fail(budget.too_slow());
     cuts.push_back(cut);
     done = cut.end;
   }

@@ -52,7 +52,8 @@ class Partition {
     TokenId id;
   };
   Partition(Options options, pre_tokenizer::Regex word_character);
-  std::vector<Cut> cuts(const SpecialTokens& tokens, std::string_view text, std::span<const TrustedSpan> trusted) const;
+  base::Result<std::vector<Cut>> cuts(const SpecialTokens& tokens, std::string_view text,
+                                      std::span<const TrustedSpan> trusted, TextBudget& budget) const;
   bool stands_alone(std::string_view text, const SpecialMatch& match) const;
   base::Result<> split_plain(std::string_view raw, bool trusted, bool at_text_start, TextBudget& budget,
                              std::vector<Fragment>& out) const;

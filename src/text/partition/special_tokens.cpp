@@ -18,47 +18,55 @@ SpecialTokens::SpecialTokens(std::span<const SpelledToken> tokens) {
       shorter_[c] = shorter;
     }
   }
+  trie_.settle();
 }
 
 bool SpecialTokens::is_allowed(std::uint32_t node, std::size_t trusted_bytes) const {
   return !trusted_only_[node] || trie_.node(node).depth <= trusted_bytes;
 }
 
-std::uint32_t SpecialTokens::longest_at(std::string_view text, std::size_t trusted_bytes) const {
-  std::uint32_t node = TokenTrie::kRoot, longest = TokenTrie::kNone;
+SpecialTokens::Found SpecialTokens::longest_at(std::string_view text, std::size_t trusted_bytes) const {
+  std::uint32_t node = TokenTrie::kRoot;
+  Found longest{TokenTrie::kNone, 0};
   for (const char byte : text) {
     node = trie_.child_of(node, byte);
     if (node == TokenTrie::kNone) break;
-    if (trie_.node(node).token && is_allowed(node, trusted_bytes)) longest = node;
+    ++longest.visited;
+    if (trie_.node(node).token && is_allowed(node, trusted_bytes)) longest.node = node;
   }
   return longest;
 }
 
-std::uint32_t SpecialTokens::shorter_than(std::uint32_t node, std::size_t trusted_bytes) const {
+SpecialTokens::Found SpecialTokens::shorter_than(std::uint32_t node, std::size_t trusted_bytes) const {
+  Found shorter{node, 0};
   do {
-    node = shorter_[node];
-  } while (node != TokenTrie::kNone && !is_allowed(node, trusted_bytes));
-  return node;
+    shorter.node = shorter_[shorter.node];
+    ++shorter.visited;
+  } while (shorter.node != TokenTrie::kNone && !is_allowed(shorter.node, trusted_bytes));
+  return shorter;
 }
 
-std::vector<SpecialTokens::Candidate> SpecialTokens::candidates(std::string_view text,
-                                                                std::span<const TrustedSpan> trusted) const {
+base::Result<std::vector<SpecialTokens::Candidate>> SpecialTokens::candidates(std::string_view text,
+                                                                              std::span<const TrustedSpan> trusted,
+                                                                              TextBudget& budget) const {
   std::vector<Candidate> found;
   for (std::size_t i = 0; i < text.size(); ++i) {
     if (trie_.child_of(TokenTrie::kRoot, text[i]) == TokenTrie::kNone) continue;
     while (!trusted.empty() && trusted.front().end <= i) trusted = trusted.subspan(1);
     const std::size_t trusted_bytes = !trusted.empty() && trusted.front().begin <= i ? trusted.front().end - i : 0;
-    const std::uint32_t node = longest_at(text.substr(i), trusted_bytes);
-    if (node != TokenTrie::kNone) found.push_back({i, node, trusted_bytes});
+    const Found longest = longest_at(text.substr(i), trusted_bytes);
+    if (!budget.spend_walk(longest.visited)) return base::fail(budget.too_slow());
+    if (longest.node != TokenTrie::kNone) found.push_back({i, longest.node, trusted_bytes});
   }
   return found;
 }
 
-std::vector<SpecialMatch> SpecialTokens::find_leftmost(std::string_view text,
-                                                       std::span<const TrustedSpan> trusted) const {
+base::Result<std::vector<SpecialMatch>> SpecialTokens::find_leftmost(std::string_view text,
+                                                                     std::span<const TrustedSpan> trusted,
+                                                                     TextBudget& budget) const {
   std::vector<SpecialMatch> matches;
   std::size_t free = 0;
-  for (const Candidate& candidate : candidates(text, trusted)) {
+  for (const Candidate& candidate : TRY(candidates(text, trusted, budget))) {
     if (candidate.begin < free) continue;
     const TokenTrie::Node& node = trie_.node(candidate.node);
     matches.push_back({candidate.begin, node.depth, *node.token});
@@ -67,9 +75,11 @@ std::vector<SpecialMatch> SpecialTokens::find_leftmost(std::string_view text,
   return matches;
 }
 
-std::vector<SpecialMatch> SpecialTokens::find(std::string_view text, std::span<const TrustedSpan> trusted) const {
-  std::vector<Candidate> heap = candidates(text, trusted);
-  if (heap.empty()) return {};
+base::Result<std::vector<SpecialMatch>> SpecialTokens::find(std::string_view text, std::span<const TrustedSpan> trusted,
+                                                            TextBudget& budget) const {
+  constexpr std::size_t kStepsPerRetry = 8;  // a way through a heap of as many places as a text has bytes
+  std::vector<Candidate> heap = TRY(candidates(text, trusted, budget));
+  if (heap.empty()) return std::vector<SpecialMatch>();
 
   const auto comes_later = [this](const Candidate& a, const Candidate& b) {
     const std::uint32_t a_bytes = trie_.node(a.node).depth, b_bytes = trie_.node(b.node).depth;
@@ -86,7 +96,9 @@ std::vector<SpecialMatch> SpecialTokens::find(std::string_view text, std::span<c
     if (taken[candidate.begin]) continue;
     // Whatever was taken before is at least as long, so an overlap shows at one of the two ends.
     if (taken[candidate.begin + node.depth - 1]) {
-      candidate.node = shorter_than(candidate.node, candidate.trusted_bytes);
+      const Found shorter = shorter_than(candidate.node, candidate.trusted_bytes);
+      if (!budget.spend_steps(kStepsPerRetry + shorter.visited)) return base::fail(budget.too_slow());
+      candidate.node = shorter.node;
       if (candidate.node == TokenTrie::kNone) continue;
       heap.push_back(candidate);
       std::push_heap(heap.begin(), heap.end(), comes_later);

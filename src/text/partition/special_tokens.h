@@ -6,7 +6,9 @@
 #include <string_view>
 #include <vector>
 
+#include "base/result.h"
 #include "base/token_id.h"
+#include "text/text_budget.h"
 #include "text/tokenizer_models/token_trie.h"
 
 namespace llorch::text::partition {
@@ -36,11 +38,13 @@ class SpecialTokens {
   explicit SpecialTokens(std::span<const SpelledToken> tokens);
 
   // Non-overlapping matches in text order. A trusted-only token matches inside one span only; `trusted`: ascending,
-  // without overlap.
+  // without overlap. The budget's error where long tokens are looked for at too many places.
   // The longest token wins wherever it stands; of equal ones the leftmost. As GGUF's users do it.
-  std::vector<SpecialMatch> find(std::string_view text, std::span<const TrustedSpan> trusted) const;
+  base::Result<std::vector<SpecialMatch>> find(std::string_view text, std::span<const TrustedSpan> trusted,
+                                               TextBudget& budget) const;
   // The leftmost token wins; of those the longest. As users of a tokenizer.json do it.
-  std::vector<SpecialMatch> find_leftmost(std::string_view text, std::span<const TrustedSpan> trusted) const;
+  base::Result<std::vector<SpecialMatch>> find_leftmost(std::string_view text, std::span<const TrustedSpan> trusted,
+                                                        TextBudget& budget) const;
 
  private:
   struct Candidate {
@@ -48,13 +52,18 @@ class SpecialTokens {
     std::uint32_t node;
     std::size_t trusted_bytes;  // from `begin` to the end of its span
   };
+  struct Found {
+    std::uint32_t node;   // kNone if there is none
+    std::size_t visited;  // how many nodes it took
+  };
   // The longest token at every place.
-  std::vector<Candidate> candidates(std::string_view text, std::span<const TrustedSpan> trusted) const;
+  base::Result<std::vector<Candidate>> candidates(std::string_view text, std::span<const TrustedSpan> trusted,
+                                                  TextBudget& budget) const;
   bool is_allowed(std::uint32_t node, std::size_t trusted_bytes) const;
-  // The node of the longest token at the start of `text`, kNone if there is none.
-  std::uint32_t longest_at(std::string_view text, std::size_t trusted_bytes) const;
-  // The longest shorter token at the same place, kNone if there is none.
-  std::uint32_t shorter_than(std::uint32_t node, std::size_t trusted_bytes) const;
+  // The longest token at the start of `text`.
+  Found longest_at(std::string_view text, std::size_t trusted_bytes) const;
+  // The longest shorter token at the same place.
+  Found shorter_than(std::uint32_t node, std::size_t trusted_bytes) const;
 
   TokenTrie trie_;
   // By node of the trie.

@@ -22,7 +22,9 @@ std::vector<Match> find(const std::vector<std::string>& tokens, const std::strin
     spelled.push_back({tokens[i], TokenId{i}, trusted_only(tokens[i])});
   }
   std::vector<Match> out;
-  for (const SpecialMatch& m : SpecialTokens(spelled).find(text, trusted)) {
+  TextBudget budget = TextBudget::of_text(text.size());
+  const std::vector<SpecialMatch> matches = SpecialTokens(spelled).find(text, trusted, budget).value();
+  for (const SpecialMatch& m : matches) {
     out.emplace_back(m.begin, m.bytes, index(m.id));
   }
   return out;
@@ -84,7 +86,9 @@ TEST(SpecialTokens, LeftmostTakesTheLongestAtTheFirstPlace) {
       spelled.push_back({tokens[i], TokenId{i}, trusted_only(tokens[i])});
     }
     std::vector<Match> out;
-    for (const SpecialMatch& m : SpecialTokens(spelled).find_leftmost(text, trusted)) {
+    TextBudget budget = TextBudget::of_text(text.size());
+    const std::vector<SpecialMatch> matches = SpecialTokens(spelled).find_leftmost(text, trusted, budget).value();
+    for (const SpecialMatch& m : matches) {
       out.emplace_back(m.begin, m.bytes, index(m.id));
     }
     return out;
@@ -92,6 +96,22 @@ TEST(SpecialTokens, LeftmostTakesTheLongestAtTheFirstPlace) {
   EXPECT_EQ(leftmost({"ab", "bxd"}, "abxd", {}), (std::vector<Match>{{0, 2, 0}}));
   EXPECT_EQ(leftmost({"a", "aa", "ba"}, "aaba", {}), (std::vector<Match>{{0, 2, 1}, {2, 2, 2}}));
   EXPECT_EQ(leftmost({"abc", "ab", "b"}, "abcabc", {{1, 3}, {3, 6}}), (std::vector<Match>{{0, 2, 1}, {3, 3, 0}}));
+}
+
+// At each of a thousand places the longest token gives way to the next shorter one, a thousand times, as a longer token stands behind.
+TEST(SpecialTokens, PlacesThatGiveWayAreCounted) {
+  std::vector<std::string> tokens;
+  for (std::size_t bytes = 1; bytes <= 2'000; ++bytes) tokens.emplace_back(bytes, 'a');
+  tokens.push_back(tokens.back() + "b");
+  std::vector<SpelledToken> spelled;
+  for (std::uint32_t i = 0; i < tokens.size(); ++i) spelled.push_back({tokens[i], TokenId{i}});
+  const SpecialTokens special(spelled);
+  const auto takes = [&](const std::string& text) {
+    TextBudget budget = TextBudget::of_text(text.size());
+    return special.find(text, {}, budget).has_value();
+  };
+  EXPECT_TRUE(takes(std::string(3'000, 'a')));
+  EXPECT_FALSE(takes(std::string(3'000, 'a') + "b"));
 }
 
 TEST(SpecialTokens, TrustedOnlyTokensStayInsideOneTrustedSpan) {

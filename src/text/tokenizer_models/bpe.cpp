@@ -105,11 +105,12 @@ void BpeModel::add_characters(std::string_view piece, MergeLoop& loop) const {
   }
 }
 
-void BpeModel::encode(std::string_view piece, std::vector<TokenId>& out) const {
+// Merges go by ids, so that long tokens cost no more than short ones.
+base::Result<> BpeModel::encode(std::string_view piece, TextBudget&, std::vector<TokenId>& out) const {
   if (options_.whole_piece_first) {
     if (const auto token = vocabulary_.find(piece)) {
       out.push_back(*token);
-      return;
+      return {};
     }
   }
   MergeLoop loop;
@@ -134,6 +135,7 @@ void BpeModel::encode(std::string_view piece, std::vector<TokenId>& out) const {
           options_.fallback.append_uncovered(out);
         }
       });
+  return {};
 }
 
 }  // namespace llorch::text::model

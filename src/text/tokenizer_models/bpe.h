@@ -35,7 +35,7 @@ class BpeModel final : public Model {
   // The same by ids. Merges of or into tokens that the model may not make are left out.
   static base::Result<std::unique_ptr<const Model>> create(const Vocabulary& vocabulary,
                                                            std::span<const MergeIds> merges, BpeOptions options);
-  void encode(std::string_view piece, std::vector<TokenId>& out) const override;
+  base::Result<> encode(std::string_view piece, TextBudget& budget, std::vector<TokenId>& out) const override;
 
  private:
   BpeModel(const Vocabulary& vocabulary, const BpeOptions& options) : vocabulary_(vocabulary), options_(options) {}

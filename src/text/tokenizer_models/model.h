@@ -5,7 +5,9 @@
 #include <string_view>
 #include <vector>
 
+#include "base/result.h"
 #include "base/token_id.h"
+#include "text/text_budget.h"
 
 namespace llorch::text::model {
 
@@ -15,8 +17,9 @@ using base::TokenId;
 class Model {
  public:
   virtual ~Model() = default;
-  // Appends the ids of non-empty `piece`. REQUIRES piece.size() < 2^31.
-  virtual void encode(std::string_view piece, std::vector<TokenId>& out) const = 0;
+  // Appends the ids of non-empty `piece`. The budget's error where it looks for long tokens at too many places. REQUIRES
+  // piece.size() < 2^31.
+  virtual base::Result<> encode(std::string_view piece, TextBudget& budget, std::vector<TokenId>& out) const = 0;
 };
 
 // What is left for a text that no token covers: its bytes, else the unknown token.

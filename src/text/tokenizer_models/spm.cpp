@@ -21,7 +21,7 @@ SpmModel::SpmModel(const Vocabulary& vocabulary, const std::vector<double>& scor
   }
 }
 
-void SpmModel::encode(std::string_view raw, std::vector<TokenId>& out) const {
+base::Result<> SpmModel::encode(std::string_view raw, TextBudget& budget, std::vector<TokenId>& out) const {
   const std::string text = (options_.add_space_prefix ? " " : "") + spm_plain_spaces(raw);
   const auto slice = [&](const Symbol& first, std::size_t bytes) {
     return std::string_view(text).substr(first.begin, bytes);
@@ -34,9 +34,13 @@ void SpmModel::encode(std::string_view raw, std::vector<TokenId>& out) const {
              vocabulary_.find(std::string_view(text).substr(i, bytes)));
     i += bytes;
   }
+  bool has_steps = true;
   loop.run(
       [&](const Symbol& left, const Symbol& right) -> std::optional<Joined> {
-        const auto token = vocabulary_.find(slice(left, left.bytes + right.bytes));
+        const std::size_t bytes = left.bytes + right.bytes;
+        if (bytes > vocabulary_.key_bytes_max()) return std::nullopt;
+        has_steps = has_steps && budget.spend_hash(bytes);
+        const auto token = has_steps ? vocabulary_.find(slice(left, bytes)) : std::nullopt;
         if (!token) return std::nullopt;
         return Joined{ranks_[index(*token)], *token};
       },
@@ -48,6 +52,8 @@ void SpmModel::encode(std::string_view raw, std::vector<TokenId>& out) const {
         const Fallback& fallback = options_.fallback;
         if (!fallback.append_bytes(slice(symbol, symbol.bytes), out)) fallback.append_uncovered(out);
       });
+  if (!has_steps) return base::fail(budget.too_slow());
+  return {};
 }
 
 }  // namespace llorch::text::model

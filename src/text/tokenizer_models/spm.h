@@ -19,7 +19,7 @@ class SpmModel final : public Model {
   // `vocabulary` must outlive the model. REQUIRES one score per token, no NaN, and
   // options.fallback.covers_every_text().
   SpmModel(const Vocabulary& vocabulary, const std::vector<double>& scores, SpmOptions options);
-  void encode(std::string_view text, std::vector<TokenId>& out) const override;
+  base::Result<> encode(std::string_view text, TextBudget& budget, std::vector<TokenId>& out) const override;
 
  private:
   const Vocabulary& vocabulary_;

@@ -22,10 +22,11 @@ UnigramModel::UnigramModel(const Vocabulary& vocabulary, const std::vector<doubl
     const std::string_view key = vocabulary.key(TokenId{i});
     if (!key.empty()) trie_.add(key, TokenId{i});
   }
+  trie_.settle();
   unknown_score_ = worst - kUnknownPenalty;
 }
 
-void UnigramModel::encode(std::string_view piece, std::vector<TokenId>& out) const {
+base::Result<> UnigramModel::encode(std::string_view piece, TextBudget& budget, std::vector<TokenId>& out) const {
   struct Best {
     double score = 0;
     std::size_t begin = SIZE_MAX;  // SIZE_MAX: not reached
@@ -41,7 +42,8 @@ void UnigramModel::encode(std::string_view piece, std::vector<TokenId>& out) con
     const double score = best[at].score;
     bool char_is_token = false;
     std::uint32_t node = TokenTrie::kRoot;
-    for (std::size_t end = at; end < piece.size(); ++end) {
+    std::size_t end = at;
+    for (; end < piece.size(); ++end) {
       node = trie_.child_of(node, piece[end]);
       if (node == TokenTrie::kNone) break;
       const auto token = trie_.node(node).token;
@@ -49,6 +51,7 @@ void UnigramModel::encode(std::string_view piece, std::vector<TokenId>& out) con
       offer(end + 1, {score + scores_[index(*token)], at, token});
       char_is_token = char_is_token || end + 1 - at == char_bytes;
     }
+    if (!budget.spend_walk(end - at)) return base::fail(budget.too_slow());
     if (!char_is_token) offer(at + char_bytes, {score + unknown_score_, at, std::nullopt});
     at += char_bytes;
   }
@@ -66,6 +69,7 @@ void UnigramModel::encode(std::string_view piece, std::vector<TokenId>& out) con
     const std::string_view uncovered = piece.substr(way.begin, ends[i] - way.begin);
     if (!options_.fallback.append_bytes(uncovered, out)) options_.fallback.append_uncovered(out);
   }
+  return {};
 }
 
 }  // namespace llorch::text::model

@@ -19,8 +19,8 @@ class UnigramModel final : public Model {
  public:
   // `vocabulary` must outlive the model. REQUIRES one finite score per token, and options.fallback.covers_every_text().
   UnigramModel(const Vocabulary& vocabulary, const std::vector<double>& scores, UnigramOptions options);
-  // O(bytes * longest token). Of equal sums the one whose last token begins first.
-  void encode(std::string_view piece, std::vector<TokenId>& out) const override;
+  // O(bytes * longest token), within the budget. Of equal sums the one whose last token begins first.
+  base::Result<> encode(std::string_view piece, TextBudget& budget, std::vector<TokenId>& out) const override;
 
  private:
   std::vector<double> scores_;

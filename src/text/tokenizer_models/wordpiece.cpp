@@ -24,13 +24,16 @@ WordPieceModel::WordPieceModel(const Vocabulary& vocabulary, const Fallback& fal
       continuations_.add(key.substr(kWordPiecePrefix.size()), TokenId{i});
     }
   }
+  starts_.settle();
+  continuations_.settle();
 }
 
-void WordPieceModel::encode(std::string_view piece, std::vector<TokenId>& out) const {
+base::Result<> WordPieceModel::encode(std::string_view piece, TextBudget&, std::vector<TokenId>& out) const {
   const std::size_t before = out.size();
-  if (!has_more_chars_than(piece, kWordCharsMax) && append_tokens(piece, out)) return;
+  if (!has_more_chars_than(piece, kWordCharsMax) && append_tokens(piece, out)) return {};
   out.resize(before, TokenId{0});
   fallback_.append_uncovered(out);
+  return {};
 }
 
 bool WordPieceModel::append_tokens(std::string_view word, std::vector<TokenId>& out) const {

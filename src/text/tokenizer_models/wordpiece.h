@@ -18,8 +18,8 @@ class WordPieceModel final : public Model {
 
   // REQUIRES fallback.covers_every_text().
   WordPieceModel(const Vocabulary& vocabulary, const Fallback& fallback);
-  // O(bytes * longest token). A word that tokens do not cover to its end is unknown as a whole.
-  void encode(std::string_view piece, std::vector<TokenId>& out) const override;
+  // O(bytes * kWordCharsMax), whatever the tokens are. A word that tokens do not cover to its end is unknown as a whole.
+  base::Result<> encode(std::string_view piece, TextBudget& budget, std::vector<TokenId>& out) const override;
 
  private:
   bool append_tokens(std::string_view word, std::vector<TokenId>& out) const;
