@@ -6,6 +6,8 @@
 #include <optional>
 #include <utility>
 
+#include "text/text_budget.h"
+
 namespace llorch::text {
 namespace {
 
@@ -129,9 +131,7 @@ class Infill::Writer {
   }
 
   // A text that begins here, as its first letter would in a text of its own.
-  base::Result<> begin(std::string_view text) {
-    return append(TRY(tokenizer_.encode(text, {.add_special = false})), text);
-  }
+  base::Result<> begin(std::string_view text) { return append(TRY(encode(text)), text); }
 
   // One that goes on: no space of the tokenizer's own is before it.
   base::Result<> go_on(std::string_view text) { return append(TRY(encode_rest(text)), text); }
@@ -146,13 +146,17 @@ class Infill::Writer {
     return std::ranges::any_of(tokens, [this](TokenId token) { return is_reserved(token); });
   }
 
+  base::Result<std::vector<TokenId>> encode(std::string_view text) {
+    return tokenizer_.encode(text, {.add_special = false, .budget = &budget_});
+  }
+
   // The tokens behind those of a control character before the text, with which no text merges.
   base::Result<std::vector<TokenId>> encode_rest(std::string_view text) {
-    if (!tokenizer_.facts().drops_leading_space) return tokenizer_.encode(text, {.add_special = false});
-    if (!control_) control_ = TRY(tokenizer_.encode("\x01", {.add_special = false}));
-    std::vector<TokenId> all = TRY(tokenizer_.encode("\x01" + std::string(text), {.add_special = false}));
+    if (!tokenizer_.facts().drops_leading_space) return encode(text);
+    if (!control_) control_ = TRY(encode("\x01"));
+    std::vector<TokenId> all = TRY(encode("\x01" + std::string(text)));
     const bool is_apart = all.size() >= control_->size() && std::equal(control_->begin(), control_->end(), all.begin());
-    if (!is_apart) return tokenizer_.encode(text, {.add_special = false});
+    if (!is_apart) return encode(text);
     all.erase(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(control_->size()));
     return all;
   }
@@ -176,12 +180,15 @@ class Infill::Writer {
     std::size_t begin = 0;
     const auto add = [&](std::size_t end) -> base::Result<> {
       const std::string_view piece = text.substr(begin, end - begin);
-      const auto tokens = TRY(begin == 0 ? tokenizer_.encode(piece, {.add_special = false}) : encode_rest(piece));
+      const auto tokens = TRY(begin == 0 ? encode(piece) : encode_rest(piece));
       out.insert(out.end(), tokens.begin(), tokens.end());
       begin = end;
       return {};
     };
+    std::size_t compared = 0;  // at each place at most
+    for (const std::string& spelling : infill_.spellings_) compared += spelling.size();
     for (std::size_t i = 0; i < text.size(); ++i) {
+      if (!budget_.spend_hash(compared)) return base::fail(budget_.too_slow());
       const auto stands_here = [&](const std::string& spelling) { return text.substr(i).starts_with(spelling); };
       if (std::ranges::any_of(infill_.spellings_, stands_here)) TRY(add(i + 1));
     }
@@ -191,6 +198,7 @@ class Infill::Writer {
 
   const Infill& infill_;
   const Tokenizer& tokenizer_;
+  TextBudget budget_ = TextBudget::of_texts();
   std::optional<std::vector<TokenId>> control_;  // that character's tokens, once they were asked for
   std::vector<TokenId> out_;
 };

@@ -169,6 +169,20 @@ TEST(Infill, NoTextSpellsATokenWithASpaceBeforeIt) {
   }
 }
 
+TEST(Infill, AllTextsShareOneBudgetOfSteps) {
+  TokenizerData data = coder();
+  data.tokens.emplace_back(TokenizerLimits::kStringBytesMax, 'a');  // looked for at each place of the texts
+  data.kinds.push_back(TokenKind::kUserDefined);
+  const Model model(data);
+  const std::string text(4'000, 'a');
+  const auto takes = [&](std::size_t count) {
+    const std::vector<InfillFile> files(count, {.name = "f", .text = text});
+    return model.infill->prompt(model.tokenizer, {.prefix = "", .suffix = "", .files = files}).has_value();
+  };
+  EXPECT_TRUE(takes(1));
+  EXPECT_FALSE(takes(20));
+}
+
 TEST(Infill, AModelThatGoesOnWithAnotherFileHasEnded) {
   EXPECT_EQ(numbers(Model(coder()).tokenizer.facts().end_of_generation), (Ids{kPad, kRep, kSep}));
   const auto other = byte_bpe_data({}, {{"<|repo_name|>", kControl}, {"<fim_pad>", kControl}});

@@ -195,6 +195,21 @@ TEST(LlamaCppCompletion, APromptIsTextsAndIdsInARow) {
   EXPECT_EQ(ids(R"([98,"d<s>"])"), (Ids{98, 100, 256})) << "what a client spells is its own";
 }
 
+TEST(LlamaCppCompletion, AllTextsOfAPromptShareOneBudgetOfSteps) {
+  auto data = text::byte_bpe_data({});
+  data.tokens.emplace_back(text::TokenizerLimits::kStringBytesMax, 'a');  // looked for at each place of the texts
+  data.kinds.push_back(text::TokenKind::kUserDefined);
+  const auto tokenizer = text::Tokenizer::create(std::move(data)).value();
+  const auto takes = [&](int count) {
+    std::string parts = "0";
+    for (int i = 0; i < count; ++i) parts += ",\"" + std::string(4'000, 'a') + '"';
+    auto call = decode_completion(R"({"prompt":[)" + parts + "]}").value();
+    return set_prompt(call, &tokenizer).has_value();
+  };
+  EXPECT_TRUE(takes(1));
+  EXPECT_FALSE(takes(20));
+}
+
 TEST(LlamaCppCompletion, ALongPromptIsRefusedBeforeItIsRead) {
   const auto call = decode_completion(R"({"prompt":["abc",1,"d"]})");
   EXPECT_TRUE(check_bytes(call->prompt, 8));

@@ -9,6 +9,7 @@
 
 #include "orchestratord/http/chat/parsing.h"
 #include "orchestratord/http/tasks/prompt.h"
+#include "text/text_budget.h"
 #include "wire/json.h"
 
 namespace llorch::orchestratord::http::llamacpp {
@@ -152,11 +153,13 @@ base::Result<wire::TextOrTokens> prompt_of(const wire::LlamaCppPrompt& prompt, c
     return refused("prompt", "engine", "this model's engine is another system's and takes texts; send one text");
   }
   wire::TextOrTokens out;
+  text::TextBudget budget = text::TextBudget::of_texts();
   for (std::size_t i = 0; i < prompt.parts.size(); ++i) {
     const wire::TextOrTokens& part = prompt.parts[i];
     out.tokens.insert(out.tokens.end(), part.tokens.begin(), part.tokens.end());
     if (part.has_tokens()) continue;
-    const auto tokens = TRY(tokenizer->encode(part.text, {.add_special = i == 0, .parse_special = true}));
+    const auto tokens =
+        TRY(tokenizer->encode(part.text, {.add_special = i == 0, .parse_special = true, .budget = &budget}));
     std::ranges::transform(tokens, std::back_inserter(out.tokens),
                            [](base::TokenId id) { return static_cast<std::int32_t>(base::index(id)); });
   }
