@@ -181,5 +181,24 @@ TEST(Gbnf, RulesBecomeDeterministicWithinOneBudget) {
   EXPECT_THAT(many.error().message, HasSubstr("more than 4194304 steps"));
 }
 
+TEST(Gbnf, ALimitOfAutomataSaysWhichItIsAndWhatToDo) {
+  const auto refusal = [](const std::string& text, const Limits& limits) {
+    const auto grammar = Grammar::from_gbnf(text, limits);
+    return grammar ? std::string() : grammar.error().message;
+  };
+  const std::string letters(100, 'a');
+  const std::string two = "root ::= \"" + letters + "\" more\nmore ::= \"" + letters + "\"\n";
+  EXPECT_EQ(refusal(two, {}), "");
+  EXPECT_EQ(refusal(two, {.nfa_states_max = 90}),
+            "the rule root needs more than 90 states by itself; repeat less in it, or split it");
+  EXPECT_EQ(refusal(two, {.states_max = 150}),
+            "the rule more and all before it need more than 150 states together; make the grammar smaller");
+  std::string many = "root ::= \"x\"";
+  for (int i = 0; i < 30; ++i) many += " (\"a\"?){32}";
+  EXPECT_EQ(refusal(many + "\n", {.states_max = 1000}),
+            "the rule root and all before it take more than 256000 steps to be made deterministic; have fewer "
+            "alternatives and repetitions that begin alike");
+}
+
 }  // namespace
 }  // namespace llorch::grammar

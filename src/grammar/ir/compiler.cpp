@@ -172,15 +172,25 @@ base::Result<> add_rules(const Builder& builder, RuleSet& out) {
       if (!productive[index(rule.item)]) compiled.bounds.max = compiled.bounds.min;
       append(out, RuleId{i}, Dfa{{{}}});
     } else if (productive[i]) {
+      const Limits& limits = builder.limits();
       const std::optional<Nfa> nfa = lowering.lower(rule.body);
-      const std::size_t room = builder.limits().states_max - std::min(out.states.size(), builder.limits().states_max);
-      const std::optional<Dfa> dfa = nfa ? determinise(*nfa, room, &work) : std::nullopt;
+      if (!nfa) {
+        return fail(ErrorCode::kInvalidParams,
+                    fmt::format("{} needs more than {} states by itself; repeat less in it, or split it", rule.name,
+                                limits.nfa_states_max));
+      }
+      const std::size_t room = limits.states_max - std::min(out.states.size(), limits.states_max);
+      const std::optional<Dfa> dfa = determinise(*nfa, room, &work);
+      if (!dfa && work.is_over()) {
+        return fail(ErrorCode::kInvalidParams,
+                    fmt::format("{} and all before it take more than {} steps to be made deterministic; have fewer "
+                                "alternatives and repetitions that begin alike",
+                                rule.name, work_max));
+      }
       if (!dfa) {
-        return fail(
-            ErrorCode::kInvalidParams,
-            fmt::format("{} needs more than {} states, or, with all before it, more than {} steps to find them; "
-                        "make it smaller",
-                        rule.name, builder.limits().states_max, work_max));
+        return fail(ErrorCode::kInvalidParams, fmt::format("{} and all before it need more than {} states together; "
+                                                           "make the grammar smaller",
+                                                           rule.name, limits.states_max));
       }
       append(out, RuleId{i}, *dfa);
     } else {
