@@ -173,6 +173,7 @@ base::Result<std::optional<ir::Dfa>> SchemaCompiler::names_language(const Schema
 
 base::Result<ir::ExprId> SchemaCompiler::quoted(std::optional<ir::Dfa> names) {
   if (!names) return builder_.call(any_string_);
+  TRY(spend_on(*names));
   return builder_.sequence(
       {builder_.literal("\""), ir::spelled(builder_, *names, ir::Encoding::kJsonString), builder_.literal("\"")});
 }
@@ -220,7 +221,7 @@ base::Result<std::optional<ir::ExprId>> SchemaCompiler::other_member(const Schem
   }
   std::vector<ir::ExprId> branches;
   for (std::uint32_t matching = is_closed ? 1 : 0; matching < 1u << patterns.size(); ++matching) {
-    TRY(spend_on(allowed));
+    if (allowed) TRY(spend_on(*allowed));
     std::optional<ir::Dfa> own = allowed;
     for (std::size_t i = 0; i < patterns.size() && own; ++i) {
       const bool matches = (matching >> i & 1) != 0;

@@ -413,6 +413,17 @@ TEST(JsonSchema, WhatHasEqualConditionsIsMadeOnce) {
   EXPECT_TRUE(Grammar::from_json_schema(properties_of(500, ranges)));
 }
 
+// The states of what is left are no steps again, but where they are spelled in bytes.
+TEST(JsonSchema, NumbersAndJoinedPatternsCountOnce) {
+  // 116,961 steps, and 97 states or more.
+  EXPECT_TRUE(
+      Grammar::from_json_schema(R"({"type":"integer","multipleOf":97,"minimum":1})", {.schema_steps_max = 118'000}));
+  // 24,621 steps, and 126 states of what is joined again.
+  const std::string joined = R"({"type":"string","allOf":[{"pattern":"^(a{3})*b?$"},{"pattern":"^(a{5})*b?$"},)"
+                             R"({"pattern":"^(a{7})*b?$"},{"pattern":"^(a{11})*b?$"}]})";
+  EXPECT_TRUE(Grammar::from_json_schema(joined, {.schema_steps_max = 25'500}));
+}
+
 // Against doubles: every literal of up to two digits on either side of the point, and signs.
 TEST(JsonSchemaNumbers, BoundsAgreeWithArithmetic) {
   std::vector<std::string> literals;

@@ -61,9 +61,9 @@ base::Result<std::optional<std::vector<Node>>> SchemaCompiler::listed_values(con
   return out;
 }
 
-base::Result<> SchemaCompiler::spend_on(const std::optional<ir::Dfa>& language) {
+base::Result<> SchemaCompiler::spend_on(const ir::Dfa& language) {
   constexpr std::size_t kStepsPerState = 16;
-  return builder_.spend(kStepsPerState * (language ? language->states.size() : 0));
+  return builder_.spend(kStepsPerState * language.states.size());
 }
 
 base::Result<std::optional<ir::Dfa>> SchemaCompiler::combined(SetOperation& operation, const ir::Dfa& a,
@@ -71,7 +71,6 @@ base::Result<std::optional<ir::Dfa>> SchemaCompiler::combined(SetOperation& oper
   ir::Work work = builder_.work();
   std::optional<ir::Dfa> out = operation(a, b, kLanguageStatesMax, &work);
   TRY(builder_.spend(work));
-  TRY(spend_on(out));
   return out;
 }
 
@@ -91,7 +90,6 @@ base::Result<ir::ExprId> SchemaCompiler::number(const Schemas& schemas, bool int
   const auto dfa =
       integer ? integers(conditions, kLanguageStatesMax, &work) : numbers(conditions, kLanguageStatesMax, &work);
   TRY(builder_.spend(work));
-  TRY(spend_on(dfa));
   if (!dfa)
     return document_.failure(schemas.front(), "", "its numbers need too many states; use rounder bounds or multiples");
   return number_exprs_[std::move(key)] = builder_.automaton(ir::to_nfa(*dfa));
@@ -148,7 +146,9 @@ base::Result<ir::ExprId> SchemaCompiler::string(const Schemas& schemas) {
   } else {
     const auto [known, added] = string_exprs_.try_emplace(conditions.text);
     if (added) {
-      known->second = ir::spelled(builder_, TRY(language_of(schemas.front(), conditions)), ir::Encoding::kJsonString);
+      const ir::Dfa language = TRY(language_of(schemas.front(), conditions));
+      TRY(spend_on(language));
+      known->second = ir::spelled(builder_, language, ir::Encoding::kJsonString);
     }
     inside = known->second;
   }

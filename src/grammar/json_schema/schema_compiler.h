@@ -83,8 +83,8 @@ class SchemaCompiler {
   base::Result<std::optional<ir::Dfa>> names_language(const Schemas& schemas);
   base::Result<ir::ExprId> quoted(std::optional<ir::Dfa> names);
 
-  // Counts the states of what a set operation or a number made.
-  base::Result<> spend_on(const std::optional<ir::Dfa>& language);
+  // Counts what no operation on automata does: the states of a language that is copied, or spelled in bytes.
+  base::Result<> spend_on(const ir::Dfa& language);
   // ir::intersect(), unite() or subtract(), and what that takes, counted.
   using SetOperation = std::optional<ir::Dfa>(const ir::Dfa&, const ir::Dfa&, std::size_t, ir::Work*);
   base::Result<std::optional<ir::Dfa>> combined(SetOperation& operation, const ir::Dfa& a, const ir::Dfa& b);
