@@ -61,6 +61,8 @@ void Oracle::life_begins(const Disk& disk, base::Time now) {
   starts_.clear();
   workers_.clear();
   used_ms_.clear();
+  known_.clear();
+  out_of_reach_ms_.clear();
   reloading_.clear();
   leaving_.clear();
   drains_asked_ms_.clear();
@@ -279,6 +281,9 @@ void Oracle::on(const core::Execute& c, const Disk& disk) {
   if (silent_ms > heartbeat.interval_ms * heartbeat.missed_threshold + kBoundSlackMs) {
     violate(fmt::format("a job goes to a pool that has been silent for {} ms: {}", silent_ms, c.pool_id.value));
   }
+  if (out_of_reach_ms_.contains(c.pool_id.value)) {
+    violate("a job goes to a pool that calls do not reach: " + c.pool_id.value);
+  }
   if (purged_.contains(c.worker_id.value)) violate("a job goes to a purged worker: " + c.worker_id.value);
   ++story.runs;
   story.begun_ms = loop_.now_ms();
@@ -345,10 +350,13 @@ void Oracle::heard(const core::Event& event) {
     settle(failed->failed.worker_id);
   } else if (const auto* pool = std::get_if<core::PoolSeen>(&event)) {
     heard_ms_[pool->state.pool_id] = loop_.now_ms();
-    heard_pool(pool->state);
+    heard_pool(*pool);
+  } else if (const auto* unreachable = std::get_if<core::PoolUnreachable>(&event)) {
+    heard_unreachable(unreachable->endpoint);
   } else if (const auto* left = std::get_if<core::PoolDeregistered>(&event)) {
     leaving_.insert(left->pool_id.value);
     forget_desired_state(left->pool_id.value);
+    forget_contact(left->pool_id.value);
   } else if (const auto* cancel = std::get_if<core::CancelRequested>(&event)) {
     heard_cancel(cancel->job_id.value);
   } else if (const auto* submit = std::get_if<core::Submit>(&event)) {
@@ -365,7 +373,26 @@ void Oracle::heard_cancel(const std::string& job) {
   }
 }
 
-void Oracle::heard_pool(const wire::PoolState& state) {
+void Oracle::heard_unreachable(const std::string& endpoint) {
+  const std::string pool = endpoint.substr(std::string_view("http://").size());
+  if (known_.contains(pool)) out_of_reach_ms_[pool] = loop_.now_ms();
+}
+
+void Oracle::forget_contact(const std::string& pool) {
+  known_.erase(pool);
+  out_of_reach_ms_.erase(pool);
+}
+
+void Oracle::heard_pool(const core::PoolSeen& event) {
+  const wire::PoolState& state = event.state;
+  known_.insert(state.pool_id);
+  if (const auto since = out_of_reach_ms_.find(state.pool_id); since != out_of_reach_ms_.end()) {
+    if (event.request) {
+      reached("report of a pool that calls do not reach");
+    } else if (event.asked_ms >= since->second) {
+      out_of_reach_ms_.erase(since);
+    }
+  }
   std::set<std::string> starting;
   for (const wire::WorkerInfo& w : state.workers) {
     if (w.status == wire::WorkerStatus::kStarting) starting.insert(w.worker_id);
@@ -424,12 +451,14 @@ void Oracle::on(const core::Log& c, const Disk& disk) {
   }
   if (c.event == "worker.stop") check_stop_reason(field("worker_id"), field("reason"));
   if (c.event == "worker.crashes") reached("crashes held up a start");
+  if (c.event == "pool.offline") forget_contact(std::string(field("pool_id")));
   if (c.event == "pool.drained") reached("pool drained");
   if (c.event == "pool.deadline") reached("deadline of a drain");
   if (c.event == "pool.left") {
     reached("pool left");
     leaving_.erase(std::string(field("pool_id")));
     forget_desired_state(std::string(field("pool_id")));  // those too that were on their way when it deregistered
+    forget_contact(std::string(field("pool_id")));
   }
   if (c.event == "job.put_back") reached("job put back by an operator");
   if (c.event == "pool.reloaded") {

@@ -12,8 +12,9 @@
 //     Idle time is over before a worker is unloaded, and its load has paid off before it is evicted.
 //  7. A job ends for a reason that really happened; none outlives its deadline, its queue limit or its time limit, and none
 //     ends by a limit that has not run out. A cancel that is answered as settled is.
-//  8. A pool that has been silent for too long gets no job. A drained or reloaded pool gets no job until that is over, also
-//     after a restart, nor does a purged worker; at the deadline of a drain its jobs are sent back. What an operator was told is on disk; a reload ends.
+//  8. A pool that has been silent for too long gets no job, nor does one that calls do not reach before it has answered. A
+//     drained or reloaded pool gets no job until that is over, also after a restart, nor does a purged worker; at the deadline
+//     of a drain its jobs are sent back. What an operator was told is on disk; a reload ends.
 // Memory is checked by the devices themselves (world/pool.h), sessions and throttles by check/session_rules.h, what a restart
 // brings back by check/restart_rules.h.
 #include <cstdint>
@@ -138,7 +139,9 @@ class Oracle {
   bool ran_out(const Story& story, std::string_view limit) const;
   std::pair<int, std::uint64_t> rank(const Story& story) const;
   void settle(const std::string& worker);
-  void heard_pool(const wire::PoolState& state);
+  void heard_pool(const core::PoolSeen& event);
+  void heard_unreachable(const std::string& endpoint);
+  void forget_contact(const std::string& pool);
   void forget_desired_state(const std::string& pool);
   void heard_cancel(const std::string& job);
   void arrives(const std::string& job);
@@ -154,6 +157,8 @@ class Oracle {
   std::map<std::string, wire::WorkerStatus> workers_;      // as the core heard
   std::map<std::string, std::int64_t> used_ms_;            // by worker: when its last attempt ended
   std::map<std::string, std::int64_t> heard_ms_;           // by pool: when it last said something
+  std::set<std::string> known_;                            // pools that the core has heard of
+  std::map<std::string, std::int64_t> out_of_reach_ms_;    // by pool: since when the core knows that calls to it fail
   std::map<std::string, Drain> drained_;                   // by pool, from the 202 to the word that takes it back
   std::set<std::string> undrain_asked_, reloading_;        // pools
   std::set<std::string> leaving_;                          // pools; with them goes what was asked of them

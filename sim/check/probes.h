@@ -88,6 +88,8 @@ inline constexpr auto kProbes = std::to_array<std::string_view>({
     "start refused: not enough memory",
     "old orchestratord's worker adopted",
     "partition",
+    "calls to a pool blocked",
+    "report of a pool that calls do not reach",
     "connection reset",
     "HTTP in pieces",
     "HTTP broke off",

@@ -21,7 +21,8 @@ enum class DiceStream : std::uint32_t {
   kDeregistrations,
   kBytes,
   kSharing,
-  kBuilds
+  kBuilds,
+  kOneWay
 };
 
 class Dice {

@@ -60,7 +60,7 @@ WirePtr Network::connect(Process& from, Process& to, std::function<void(const Wi
       forget_if_over(*wire);
     });
   };
-  if (partitioned(from.host, to.host)) {
+  if (partitioned(from.host, to.host) || blocked(from.host, to.host)) {
     refuse(kConnectTimeoutUs);
     return wire;
   }
@@ -167,8 +167,18 @@ bool Network::partitioned(int host_a, int host_b) const {
   return it != partitioned_until_us_.end() && loop_.now_us() < it->second;
 }
 
+void Network::block(int from_host, int to_host, std::int64_t until_us) {
+  blocked_until_us_[{from_host, to_host}] = until_us;
+}
+
+bool Network::blocked(int from_host, int to_host) const {
+  const auto it = blocked_until_us_.find({from_host, to_host});
+  return it != blocked_until_us_.end() && loop_.now_us() < it->second;
+}
+
 void Network::heal() {
   partitioned_until_us_.clear();
+  blocked_until_us_.clear();
   options_.slow_permille = 0;
 }
 

@@ -72,6 +72,8 @@ class Network {
   bool reset_one();
   void partition(int host_a, int host_b, std::int64_t until_us);
   bool partitioned(int host_a, int host_b) const;
+  // Nothing new connects from one to the other, as behind a wrong name or a firewall; what is connected goes on.
+  void block(int from_host, int to_host, std::int64_t until_us);
   // From now on only ordinary delays.
   void heal();
   // Drops every callback, so that nothing that they hold outlives what it refers to.
@@ -87,6 +89,7 @@ class Network {
   void take(const WirePtr& wire, Wire::Side at, const Loop::Action& item);
   void cut(Wire& wire, Wire::Side at, std::int64_t extra_us);
   void forget_if_over(Wire& wire);
+  bool blocked(int from_host, int to_host) const;
   static std::pair<int, int> link(int a, int b) { return {std::min(a, b), std::max(a, b)}; }
 
   Loop& loop_;
@@ -95,6 +98,7 @@ class Network {
   std::uint64_t wires_count_ = 0;
   std::map<std::uint64_t, WirePtr> wires_;  // open at one end at least
   std::map<std::pair<int, int>, std::int64_t> partitioned_until_us_;
+  std::map<std::pair<int, int>, std::int64_t> blocked_until_us_;  // by from and to
 };
 
 enum class CallError : std::uint8_t { kUnreachable, kTimeout, kBroken };

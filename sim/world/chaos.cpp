@@ -16,6 +16,7 @@ void Chaos::begin() {
   repeat(f.worker_hang_ms, &Chaos::hang_worker);
   repeat(f.device_lost_ms, &Chaos::lose_device);
   repeat(f.partition_ms, &Chaos::partition);
+  repeat(f.one_way_ms, &Chaos::block_calls);
   repeat(f.reset_ms, &Chaos::reset);
   repeat(f.disk_refuses_ms, &Chaos::fill_disk);
   repeat(f.clock_jump_ms, &Chaos::set_a_clock);
@@ -78,6 +79,12 @@ void Chaos::partition() {
   const std::int64_t until_us = world_.loop.now_us() + world_.dice_faults.between(200, 70'000) * kMs;
   const bool clients = world_.dice_faults.chance(300);
   world_.network.partition(0, clients ? kClientsHost : 1 + static_cast<int>(any_pool()), until_us);
+}
+
+void Chaos::block_calls() {
+  world_.oracle.reached("calls to a pool blocked");
+  const std::int64_t until_us = world_.loop.now_us() + world_.dice_faults.between(1'000, 90'000) * kMs;
+  world_.network.block(0, 1 + static_cast<int>(any_pool()), until_us);
 }
 
 void Chaos::reset() {

@@ -25,6 +25,7 @@ class Chaos {
   void hang_worker();
   void lose_device();
   void partition();
+  void block_calls();
   void reset();
   void fill_disk();
   void set_a_clock();

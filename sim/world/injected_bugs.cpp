@@ -47,6 +47,9 @@ void bug(InjectedBug bug, orchestratord::core::jobs::JobSpec& spec) {
 void Orchestrator::bug(core::Event& event) {
   const InjectedBug bug = world_.options.bug;
   if (auto* submit = std::get_if<core::Submit>(&event)) sim::bug(bug, submit->job);
+  if (bug == InjectedBug::kUnreachablePoolServes && std::holds_alternative<core::PoolUnreachable>(event)) {
+    event = core::Tick{};
+  }
   auto* restored = std::get_if<core::Restored>(&event);
   if (restored == nullptr) return;
   for (auto& job : restored->jobs) {

@@ -171,6 +171,7 @@ const char* name(InjectedBug bug) {
     case InjectedBug::kOutlivesItsDevice: return "outlives-its-device";
     case InjectedBug::kNeverRegisters: return "never-registers";
     case InjectedBug::kSilentPoolServes: return "silent-pool-serves";
+    case InjectedBug::kUnreachablePoolServes: return "unreachable-pool-serves";
     case InjectedBug::kPlacementIgnored: return "placement-ignored";
     case InjectedBug::kTimesOutEarly: return "times-out-early";
     case InjectedBug::kTimesOutLate: return "times-out-late";
@@ -247,6 +248,8 @@ Options swarm_options(std::uint64_t seed) {
   if (bytes.chance(150)) o.stream.buffer_bytes_max = bytes.between(500, 20'000);
   Dice builds(seed, DiceStream::kBuilds);
   if (builds.chance(300)) o.builds = 2;
+  Dice one_way(seed, DiceStream::kOneWay);
+  o.faults.one_way_ms = one_way.chance(300) ? one_way.between(8'000, 50'000) : 0;
   Dice retention(seed, DiceStream::kRetention);
   if (retention.chance(250)) o.retention_ms = retention.between(500, 30'000);
   return o;

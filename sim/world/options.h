@@ -13,49 +13,50 @@ namespace llorch::sim {
 // A bug put in on purpose, at the seam between a core and the world, to show that the checkers find its kind.
 enum class InjectedBug : std::uint8_t {
   kNone,
-  kAnswerBeforeCommit,   // store: 202 without waiting for the disk
-  kForgetRunningJobs,    // core: a restart brings back only jobs that were queued
-  kDispatchTwice,        // core: a job goes to its worker twice
-  kRestoreNewestFirst,   // queue: the order of arrival is lost over a restart
-  kFinishTwice,          // store: an ending does not stick, the job runs again after a restart
-  kReplayAppends,        // stream: a retried job's tokens are not compared with the ones held, but added
-  kResumeOneLate,        // stream: a reconnecting client misses an event
-  kFreeMemoryAtSignal,   // lifecycle: memory counts as free when the process is told to go
-  kSpawnTwice,           // lifecycle: one start spawns two processes
-  kStopBusyWorkers,      // lifecycle: a worker that has no free slot is taken for hung
-  kLoseSyncs,            // store: it answers before its log is synced
-  kRowsBeforeKeys,       // store: keys are not synced before the rows that need them
-  kKeepKeys,             // store: a key is not overwritten when its job is over
-  kRefuseInDoubt,        // store: an admission whose commit failed is refused though a restart may find it
-  kTrustTheLog,          // store: a start builds on what a failed sync left
-  kDropFromFailedGroup,  // store: the last of a failed group gets no answer
-  kUnloadRacesRequest,   // eviction: the idle time is looked at before a request comes, the stop follows after it
-  kEvictsLoading,        // eviction: a worker that loads is taken for idle
-  kStopIsLost,           // eviction: the worker that makes room is never told to go
-  kDrainForgotten,       // drain: a restart does not remember it
-  kDrainKillsJobs,       // drain: workers are stopped under their jobs
-  kReloadForgotten,      // reload: a restart does not remember it
-  kPurgeForgotten,       // purge: a restart does not remember it
-  kPoolNotForgotten,     // pools: a deregistration is answered, and the disk is not told
-  kRefillSessions,       // sessions: a restart forgets what their jobs have used
-  kSessionsOutlive,      // sessions: they age at a third of the speed
-  kNewCallers,           // throttle: it takes every submission for another caller's
-  kRefillQuotas,         // quotas: a restart forgets what their tenants' jobs took today
-  kQuotaOneMore,         // quotas: a tenant may run one job more
-  kRetireEarly,          // retention: finished jobs leave after half of their time
-  kFirstDeviceOnly,      // preflight: a worker over several devices is counted on the first of them
-  kOutlivesItsDevice,    // lifecycle: a device takes down the workers whose first device it is
-  kNeverRegisters,       // registration: the pool never says that it is there
-  kSilentPoolServes,     // pool registry: a pool that says nothing any more stays healthy
-  kPlacementIgnored,     // placement: every worker of the model will do
-  kTimesOutEarly,        // timeouts: half of the limit is the limit
-  kTimesOutLate,         // timeouts: thrice the limit is the limit
-  kGivesUpEarly,         // retry: one failed attempt uses them all up
-  kCancelsInWordsOnly,   // cancellation: it is answered, and the job runs on
-  kVersionForgotten,     // shell: a restart does not remember which version a job was begun on
-  kTenantForgotten,      // shell: a restart does not remember whose a job is
-  kStreamsForgotten,     // shell: a restart does not reopen the streams of its jobs
-  kRefusesCommitted,     // shell: a job that is on disk is refused
+  kAnswerBeforeCommit,     // store: 202 without waiting for the disk
+  kForgetRunningJobs,      // core: a restart brings back only jobs that were queued
+  kDispatchTwice,          // core: a job goes to its worker twice
+  kRestoreNewestFirst,     // queue: the order of arrival is lost over a restart
+  kFinishTwice,            // store: an ending does not stick, the job runs again after a restart
+  kReplayAppends,          // stream: a retried job's tokens are not compared with the ones held, but added
+  kResumeOneLate,          // stream: a reconnecting client misses an event
+  kFreeMemoryAtSignal,     // lifecycle: memory counts as free when the process is told to go
+  kSpawnTwice,             // lifecycle: one start spawns two processes
+  kStopBusyWorkers,        // lifecycle: a worker that has no free slot is taken for hung
+  kLoseSyncs,              // store: it answers before its log is synced
+  kRowsBeforeKeys,         // store: keys are not synced before the rows that need them
+  kKeepKeys,               // store: a key is not overwritten when its job is over
+  kRefuseInDoubt,          // store: an admission whose commit failed is refused though a restart may find it
+  kTrustTheLog,            // store: a start builds on what a failed sync left
+  kDropFromFailedGroup,    // store: the last of a failed group gets no answer
+  kUnloadRacesRequest,     // eviction: the idle time is looked at before a request comes, the stop follows after it
+  kEvictsLoading,          // eviction: a worker that loads is taken for idle
+  kStopIsLost,             // eviction: the worker that makes room is never told to go
+  kDrainForgotten,         // drain: a restart does not remember it
+  kDrainKillsJobs,         // drain: workers are stopped under their jobs
+  kReloadForgotten,        // reload: a restart does not remember it
+  kPurgeForgotten,         // purge: a restart does not remember it
+  kPoolNotForgotten,       // pools: a deregistration is answered, and the disk is not told
+  kRefillSessions,         // sessions: a restart forgets what their jobs have used
+  kSessionsOutlive,        // sessions: they age at a third of the speed
+  kNewCallers,             // throttle: it takes every submission for another caller's
+  kRefillQuotas,           // quotas: a restart forgets what their tenants' jobs took today
+  kQuotaOneMore,           // quotas: a tenant may run one job more
+  kRetireEarly,            // retention: finished jobs leave after half of their time
+  kFirstDeviceOnly,        // preflight: a worker over several devices is counted on the first of them
+  kOutlivesItsDevice,      // lifecycle: a device takes down the workers whose first device it is
+  kNeverRegisters,         // registration: the pool never says that it is there
+  kSilentPoolServes,       // pool registry: a pool that says nothing any more stays healthy
+  kUnreachablePoolServes,  // pool registry: a pool that reports stays healthy though calls to it fail
+  kPlacementIgnored,       // placement: every worker of the model will do
+  kTimesOutEarly,          // timeouts: half of the limit is the limit
+  kTimesOutLate,           // timeouts: thrice the limit is the limit
+  kGivesUpEarly,           // retry: one failed attempt uses them all up
+  kCancelsInWordsOnly,     // cancellation: it is answered, and the job runs on
+  kVersionForgotten,       // shell: a restart does not remember which version a job was begun on
+  kTenantForgotten,        // shell: a restart does not remember whose a job is
+  kStreamsForgotten,       // shell: a restart does not reopen the streams of its jobs
+  kRefusesCommitted,       // shell: a job that is on disk is refused
   // No rule of the oracle is broken by these; the scenarios of the field's bugs find them.
   kSwapLosesJobs,   // eviction: jobs sent after a swap do not arrive
   kNoStartBackoff,  // start control: a broken model is loaded again at once, and again
@@ -90,6 +91,7 @@ struct FaultOptions {
   std::int64_t worker_hang_ms = 0;
   std::int64_t device_lost_ms = 0;
   std::int64_t partition_ms = 0;
+  std::int64_t one_way_ms = 0;  // orchestratord reaches a pool's host no more, which reaches orchestratord
   std::int64_t reset_ms = 0;
   std::int64_t disk_refuses_ms = 0;  // for a while, as when it is full
   std::int64_t clock_jump_ms = 0;    // somebody sets a host's wall clock

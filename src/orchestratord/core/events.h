@@ -112,7 +112,8 @@ struct PoolSeen {
   std::optional<RequestId> request;
   wire::PoolState state;
   std::optional<std::string>
-      asked_endpoint;  // of the AskPoolState this answers; the pool may spell its own differently
+      asked_endpoint;         // of the AskPoolState this answers; the pool may spell its own differently
+  std::int64_t asked_ms = 0;  // likewise: what failed since is not known to work again
 };
 // A call to this endpoint found nobody, or did not answer in time.
 struct PoolUnreachable {

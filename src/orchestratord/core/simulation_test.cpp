@@ -8,7 +8,7 @@
 namespace llorch::orchestratord::core {
 namespace {
 
-constexpr std::uint64_t kNightlySchedules = 2'000, kSchedules = 500;
+constexpr std::uint64_t kNightlySchedules = 2'000, kSchedules = 600;
 constexpr int kSteps = 150;
 
 using base::testing::first_seed;
@@ -54,6 +54,8 @@ TEST(Simulation, EveryAcceptedJobEndsExactlyOnce) {
                            "shared worker lost a device",
                            "doubled",
                            "partition",
+                           "one-way fault",
+                           "report of a pool out of reach",
                            "WORKER_START_FAILED",
                            "WORKER_START_TIMEOUT",
                            "POOL_UNAVAILABLE",

@@ -79,6 +79,19 @@ std::optional<std::int64_t> Views::load_percent_for(const JobGroup& l) const {
   return most;
 }
 
+// A pool that calls do not reach takes no job, though it may say of itself that it is well.
+std::string Views::wait_for_pool(const JobGroup& l, std::string_view where) const {
+  for (const auto& [id, pool] : registry_.pools()) {
+    if (!pool.unreachable_since_ms || s_.desired.is_closed(id)) continue;
+    if (tier(l, id, l.placement.require_device_mask.value_or("")) == placement::Tier::kExcluded) continue;
+    const std::int64_t since_ms = *pool.unreachable_since_ms;
+    return fmt::format("orchestratord has not reached pool {} for {} s{}; the job goes on when it answers.", id.value,
+                       (now_.mono_ms - since_ms) / 1000,
+                       pool.last_seen_ms > since_ms ? ", though what the pool sends arrives" : "");
+  }
+  return s_.desired.wait_for_pool(where);
+}
+
 wire::WaitReason Views::wait_reason(const Job& job, const std::optional<placement::Wait>& of_group) const {
   return wait_reason(job, of_group, groups_.ahead_in_group(job));
 }
@@ -117,6 +130,11 @@ wire::WaitReason Views::wait_reason(const Job& job, const std::optional<placemen
           "The connection to every worker of this model{} broke; the job goes on when a pool has said "
           "whether its worker still runs.",
           where);
+      for (const Worker* w : registry_.workers_of(m.facts.digest)) {
+        if (!w->doubted() || !w->port_is_doubted() || !accepts(l, *w)) continue;
+        human += fmt::format(" Of {} on pool {}: {}.", w->id.value, w->pool_id.value, kPortIsClosed);
+        break;
+      }
       break;
     case WaitCode::kQuota:
       human = fmt::format(
@@ -146,7 +164,7 @@ wire::WaitReason Views::wait_reason(const Job& job, const std::optional<placemen
           "{}, and eviction.worker_policy is manual. Make room with `llorch pool purge POOL --model MODEL`.",
           no_room(m.facts, where, of_group->free_bytes_max));
       break;
-    case WaitCode::kPool: human = s_.desired.wait_for_pool(where); break;
+    case WaitCode::kPool: human = wait_for_pool(l, where); break;
     case WaitCode::kRetry:
       human = fmt::format("Attempt {} failed; the next one follows in {} ms.", job.attempts,
                           std::max<std::int64_t>(0, *until_ms - now_.mono_ms));

@@ -31,6 +31,7 @@ class Views : Handler {
                                std::int64_t ahead) const;
   std::string no_room(const wire::ModelFacts& facts, std::string_view where, std::int64_t free_bytes_max) const;
   std::optional<std::int64_t> load_percent_for(const JobGroup& l) const;
+  std::string wait_for_pool(const JobGroup& l, std::string_view where) const;
 };
 
 }  // namespace llorch::orchestratord::core

@@ -31,8 +31,8 @@ void PoolClient::ask_state(const core::AskPoolState& command) {
   request.url = command.endpoint + "/v2/state";
   request.bearer = pool->token;
   request.timeout_ms = kStateTimeoutMs;
-  options_.client->request(std::move(request), [this, lost, asked = *pool,
-                                                endpoint = command.endpoint](base::Result<net::Response> response) {
+  options_.client->request(std::move(request), [this, lost, asked = *pool, endpoint = command.endpoint,
+                                                asked_ms = command.asked_ms](base::Result<net::Response> response) {
     const auto there = options_.access->at(endpoint);
     if (!there) return lost();
     // Paired anew meanwhile: an answer to the last credential, which may be a stranger's by now, says nothing of the pool.
@@ -42,7 +42,8 @@ void PoolClient::ask_state(const core::AskPoolState& command) {
     // Another pool, and one that is announced elsewhere by now, says so itself, with its credential.
     if (!state || state->pool_id != asked.pool_id.value || state->endpoint != endpoint) return lost();
     options_.catalog->pool_seen(endpoint);
-    options_.post(core::PoolSeen{.request = {}, .state = std::move(*state), .asked_endpoint = endpoint});
+    options_.post(
+        core::PoolSeen{.request = {}, .state = std::move(*state), .asked_endpoint = endpoint, .asked_ms = asked_ms});
   });
 }
 

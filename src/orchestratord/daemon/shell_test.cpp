@@ -15,6 +15,7 @@ namespace {
 
 const base::PoolId kPool("pool-a");
 const std::string kEndpoint = "http://127.0.0.1:9";
+constexpr std::int64_t kAskedMs = 1234;
 
 class ShellTest : public ::testing::Test {
  protected:
@@ -70,7 +71,7 @@ class ShellTest : public ::testing::Test {
     EXPECT_TRUE(access_->announce(access_->caller_of(base::sha256(credential_->node_token())).value(), kEndpoint));
   }
   void ask() {
-    shell_->execute(core::AskPoolState{kEndpoint});
+    shell_->execute(core::AskPoolState{kEndpoint, kAskedMs});
     ASSERT_EQ(client_.requests.size(), 1U);
     EXPECT_EQ(client_.requests[0].first.bearer, credential_->control_token());
   }
@@ -108,6 +109,7 @@ TEST_F(ShellTest, AnEndpointIsKnownToTheNextProcess) {
   ask();
   answer();
   EXPECT_TRUE(is_seen());
+  EXPECT_EQ(std::get<core::PoolSeen>(events_.at(0)).asked_ms, kAskedMs);
   shell_->execute(core::RememberPool{kPool, kEndpoint});
   EXPECT_EQ(restart(), std::vector{kEndpoint}) << "nothing announced it to that process";
 }

@@ -71,6 +71,7 @@ void Attempts::on(ExecuteStarted& e) {
   Execution* x = jobs_.find(e.execution);
   if (!x || x->aborted || x->started) return;
   x->started = true;
+  if (Worker* worker = registry_.find_worker(x->worker_id)) worker->connects_failed = 0;
   x->last_progress_ms = now_.mono_ms;
   Job& job = jobs_.at(x->job);
   Jobs::move(job, JobStatus::kRunning);
@@ -147,12 +148,21 @@ void Attempts::on(ExecuteEnded& e) {
   }
   // If the worker is dead its pool knows first: nothing more goes there before the pool has spoken.
   if (const auto* pool = job->pool_id ? registry_.find_pool(*job->pool_id) : nullptr) {
-    Worker* worker = registry_.find_worker(x.worker_id);
-    const ErrorCode code = e.error->code;
-    if (worker && (code == ErrorCode::kUnreachable || code == ErrorCode::kWorkerReset)) worker->reports_awaited = 2;
-    emit(AskPoolState{pool->endpoint});
+    if (Worker* worker = registry_.find_worker(x.worker_id)) doubt(*worker, x, *e.error);
+    s_.pools.ask_state(pool->endpoint);
   }
   attempt_failed(*job, std::move(*e.error));
+}
+
+void Attempts::doubt(Worker& worker, const Execution& x, Error& error) {
+  if (error.code != ErrorCode::kUnreachable) {
+    worker.connects_failed = 0;
+    if (error.code == ErrorCode::kWorkerReset) worker.doubt(now_.mono_ms);
+    return;
+  }
+  worker.connect_failed(x.dispatched_ms);
+  if (worker.port_is_doubted()) error.message += fmt::format(" ({})", kPortIsClosed);
+  worker.doubt(now_.mono_ms);
 }
 
 void Attempts::completed(Job& job, const Execution& x, wire::EndEvent end) {

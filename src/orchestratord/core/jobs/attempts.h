@@ -45,6 +45,11 @@ class Admissions : Handler {
   std::array<bool, 2> refuses_published_{};
 };
 
+// Of a worker that its pool reports as running.
+inline constexpr std::string_view kPortIsClosed =
+    "its pool answers and the worker's own port does not; workers listen on the ephemeral ports of their node, which "
+    "orchestratord has to reach";
+
 class Attempts : Handler {
  public:
   using Handler::Handler;
@@ -93,6 +98,7 @@ class Attempts : Handler {
   void publish_metrics(const Job& job, const Execution& execution);
   void measure(Model& m, const Worker& worker, const wire::EndEvent& end);
   void completed(Job& job, const Execution& execution, wire::EndEvent end);
+  void doubt(Worker& worker, const Execution& x, base::Error& error);
   void attempt_failed(Job& job, base::Error error);
   std::optional<TimedOut> limit_passed(const Job& job, const Execution& execution) const;
   void retry(Job& job, base::Error error);

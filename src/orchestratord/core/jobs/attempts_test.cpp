@@ -124,6 +124,67 @@ TEST(Attempts, NothingIsSentToAWorkerThatMayBeDead) {
   EXPECT_EQ(d.only<Execute>().job_id, base::JobId("j2")) << "it has answered";
 }
 
+// The pool may have written it before the failure.
+TEST(Attempts, AnAnswerToAnEarlierQuestionClearsNoDoubt) {
+  Driver d(without_jitter());
+  d.add_worker();
+  const std::int64_t asked_ms = d.now.mono_ms;
+  const ExecutionId x = d.run("j1");
+  d.submit("j2");
+  d.after_ms(1'000);
+  d.lose(x);
+  d.send(
+      PoolSeen{.request = {}, .state = d.state_of_worker(), .asked_endpoint = "http://pool-1", .asked_ms = asked_ms});
+  EXPECT_TRUE(d.none<Execute>()) << d.dump();
+  d.add_worker();
+  EXPECT_EQ(d.only<Execute>().job_id, base::JobId("j2"));
+}
+
+// A firewall in front of a node's ephemeral ports: what its pool answers says nothing of them, so attempts are made at the pace
+// of its reports, and the ending says what is wrong.
+TEST(Attempts, AWorkerWhosePortIsClosedIsTriedSlowlyAndTheEndSaysWhy) {
+  Driver d(without_jitter());
+  d.add_worker();
+  ExecutionId x = d.run("j1");
+  const std::int64_t begun_ms = d.now.mono_ms;
+  std::string waits;
+  for (int attempt = 1; attempt < 5; ++attempt) {
+    d.lose(x, ErrorCode::kUnreachable);
+    d.add_worker();
+    d.after_ms(10'000);  // longer than the pause before an attempt
+    for (int i = 0; i < 10 && d.none<Execute>(); ++i) {
+      waits = d.query("j1").reason->human;
+      d.report(d.state_of_worker());
+      if (d.none<Execute>()) d.after_ms(15'000);
+    }
+    const auto again = d.only<Execute>();
+    ASSERT_EQ(again.attempt, attempt + 1);
+    x = again.execution;
+  }
+  EXPECT_NE(waits.find("the worker's own port does not"), std::string::npos) << waits;
+  EXPECT_GT(d.now.mono_ms - begun_ms, 60'000);
+  d.lose(x, ErrorCode::kUnreachable);
+  const auto error = d.only<Finish>().error;
+  EXPECT_EQ(error->code, ErrorCode::kRetryExhausted);
+  EXPECT_NE(error->message.find("its pool answers and the worker's own port does not"), std::string::npos)
+      << error->message;
+}
+
+// Attempts that ran beside each other fail together: that is one failure.
+TEST(Attempts, AWorkerThatWasOutOfReachOnceIsTriedAtOnceWhenItsPoolAnswers) {
+  Driver d(without_jitter());
+  d.add_worker("w1", 2);
+  const ExecutionId one = d.run("j1"), other = d.run("j2");
+  d.after_ms(5'000);
+  d.lose(one, ErrorCode::kUnreachable);
+  d.add_worker("w1", 2);
+  d.lose(other, ErrorCode::kUnreachable);
+  d.add_worker("w1", 2);
+  EXPECT_TRUE(d.none<Execute>()) << "a pause before each";
+  d.after_ms(1'000);
+  EXPECT_EQ(d.all<Execute>().size(), 2u) << d.dump();
+}
+
 TEST(Attempts, OnlyTransientFailuresAreRetried) {
   for (const ErrorCode code :
        {ErrorCode::kVramOom, ErrorCode::kReplayDiverged, ErrorCode::kCudaError, ErrorCode::kInternal}) {

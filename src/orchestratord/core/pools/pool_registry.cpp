@@ -69,6 +69,15 @@ bool is_legal(WorkerStatus from, WorkerStatus to) {
   return kLegal[static_cast<std::size_t>(from)][static_cast<std::size_t>(to)];
 }
 
+void Worker::doubt(std::int64_t now_ms) {
+  reports_awaited = 2;
+  doubted_ms = now_ms;
+}
+
+void Worker::connect_failed(std::int64_t begun_ms) {
+  if (begun_ms >= doubted_ms) ++connects_failed;
+}
+
 void Worker::take(wire::WorkerInfo said) {
   if (devices.empty() || said.gpu_id != info.gpu_id) devices = wire::devices_of(said.gpu_id);
   info = std::move(said);
@@ -263,7 +272,7 @@ bool PoolRegistry::is_stale(const Pool& pool, const wire::PoolState& state) cons
   return std::tie(state.uptime_seconds, state.timestamp_ms) < std::tie(pool.last_uptime_s, pool.last_timestamp_ms);
 }
 
-Changes PoolRegistry::apply(const wire::PoolState& state, Report report, base::Time now) {
+Changes PoolRegistry::apply(const wire::PoolState& state, std::optional<std::int64_t> asked_ms, base::Time now) {
   Changes changes;
   const base::PoolId id(state.pool_id);
   if (Pool* known = find_pool(id)) {
@@ -275,6 +284,9 @@ Changes PoolRegistry::apply(const wire::PoolState& state, Report report, base::T
     }
     if (is_stale(*known, state)) {
       changes.taken = Changes::Taken::kStale;
+      // An answer that was overtaken on its way still shows that calls reach the pool.
+      const bool answers = asked_ms && state.boot_id == known->boot_id && known->unreachable_since_ms;
+      if (answers) changes.recovered = note_contact(*known, asked_ms, now);
       return changes;
     }
   }
@@ -302,7 +314,6 @@ Changes PoolRegistry::apply(const wire::PoolState& state, Report report, base::T
   } else {
     changes.rebooted = pool.boot_id != state.boot_id;
     changes.moved = pool.endpoint != state.endpoint;
-    changes.recovered = pool.status == PoolStatus::kUnhealthy;
   }
   if (changes.rebooted) {
     std::vector<base::WorkerId> old;
@@ -321,19 +332,25 @@ Changes PoolRegistry::apply(const wire::PoolState& state, Report report, base::T
   pool.endpoint = state.endpoint;
   pool.version = state.version;
   pool.boot_id = state.boot_id;
-  pool.status = PoolStatus::kHealthy;
-  pool.last_seen_ms = now.mono_ms;
+  changes.recovered = note_contact(pool, asked_ms, now);
   pool.last_sequence = state.sequence;
   pool.staged_models = state.staged_models;
   pool.staging_bytes_max = state.staging_bytes_max;
   pool.last_timestamp_ms = state.timestamp_ms;
   pool.last_uptime_s = state.uptime_seconds;
-  merge_workers(pool, state, report, now, changes);
+  merge_workers(pool, state, asked_ms, now, changes);
   return changes;
 }
 
-void PoolRegistry::merge_workers(Pool& pool, const wire::PoolState& state, Report report, base::Time now,
-                                 Changes& changes) {
+// Whether it is healthy from now on and was not.
+bool PoolRegistry::note_contact(Pool& pool, std::optional<std::int64_t> asked_ms, base::Time now) {
+  pool.last_seen_ms = now.mono_ms;
+  if (asked_ms && *asked_ms >= pool.call_failed_ms) pool.unreachable_since_ms.reset();
+  return !pool.unreachable_since_ms && std::exchange(pool.status, PoolStatus::kHealthy) == PoolStatus::kUnhealthy;
+}
+
+void PoolRegistry::merge_workers(Pool& pool, const wire::PoolState& state, std::optional<std::int64_t> asked_ms,
+                                 base::Time now, Changes& changes) {
   // Workers are unhooked while the device list changes under them.
   for (auto& [id, w] : pool.workers) unindex(w);
   const auto before_it = std::exchange(pool.devices, {});
@@ -356,14 +373,14 @@ void PoolRegistry::merge_workers(Pool& pool, const wire::PoolState& state, Repor
   std::set<std::string> listed;
   for (const wire::WorkerInfo& info : state.workers) {
     listed.insert(info.worker_id);
-    merge_worker(pool, info, report, now, changes);
+    merge_worker(pool, info, asked_ms, now, changes);
   }
   std::erase_if(pool.gone, [&](const base::WorkerId& id) { return !listed.contains(id.value); });
   drop_absent(pool, listed, changes);
 }
 
-void PoolRegistry::merge_worker(Pool& pool, const wire::WorkerInfo& info, Report report, base::Time now,
-                                Changes& changes) {
+void PoolRegistry::merge_worker(Pool& pool, const wire::WorkerInfo& info, std::optional<std::int64_t> asked_ms,
+                                base::Time now, Changes& changes) {
   const base::WorkerId id(info.worker_id);
   if (pool.gone.contains(id)) return;
   const auto known = pool_of_.find(id);
@@ -390,7 +407,11 @@ void PoolRegistry::merge_worker(Pool& pool, const wire::WorkerInfo& info, Report
   Worker& w = pool.workers.at(id);
   const WorkerStatus was = w.info.status;
   w.listed = true;
-  w.reports_awaited = report == Report::kAnswer ? 0 : std::max(0, w.reports_awaited - 1);
+  if (!asked_ms) {
+    w.reports_awaited = std::max(0, w.reports_awaited - 1);
+  } else if (*asked_ms >= w.doubted_ms && !w.port_is_doubted()) {
+    w.reports_awaited = 0;
+  }
   w.reported_bytes = info.vram_bytes;
   // Its jobs go elsewhere now; its memory and its place on the device come back when its process is gone.
   if (said == WorkerStatus::kFailed) {
@@ -455,7 +476,7 @@ Changes PoolRegistry::worker_ready(const wire::WorkerReady& ready, base::Time no
   if (!known && pool->workers.size() + pool->gone.size() >= kWorkersMax) return changes;  // the next report names it
   const bool listed = known && known->listed;
   const std::int64_t reported_bytes = known ? known->reported_bytes : 0;
-  merge_worker(*pool, info, Report::kOwn, now, changes);
+  merge_worker(*pool, info, std::nullopt, now, changes);
   if (Worker* w = find_worker(id); w && w->pool_id == pool->id) {
     // This is not a report: the pool's memory figures in hand do not count the worker any better than before.
     w->listed = listed;
@@ -516,6 +537,13 @@ bool PoolRegistry::mark_unhealthy(const base::PoolId& id) {
   if (!pool || pool->status != PoolStatus::kHealthy) return false;
   pool->status = PoolStatus::kUnhealthy;
   return true;
+}
+
+void PoolRegistry::mark_unreachable(Pool& pool, base::Time now) {
+  pool.call_failed_ms = now.mono_ms;
+  if (pool.unreachable_since_ms) return;
+  pool.unreachable_since_ms = now.mono_ms;
+  pool.address_is_due = true;
 }
 
 }  // namespace llorch::orchestratord::core::pools

@@ -49,9 +49,12 @@ struct Worker {
   bool listed = false;             // a report named it
   bool reported_gone = false;      // declared gone, but its process still holds its place; failed
   int absent_reports = 0;          // in a row, while never listed
-  // A connection to it failed, and nothing goes there until its pool's answer to our question names it, or so many of the
-  // pool's own reports do: the first of them may have been written before the failure.
+  // A connection to it failed, and nothing goes there until its pool's answer to a question asked since names it, or so many
+  // of the pool's own reports do: the first of them may have been written before the failure.
   int reports_awaited = 0;
+  std::int64_t doubted_ms = 0;  // when that was
+  int connects_failed =
+      0;  // in a row, one after the other; from the second on an answer of its pool says nothing of its port
   std::optional<std::int64_t> stop_sent_ms;
   std::optional<std::uint64_t> reserved_by;  // group that waits for its memory: no new work
   std::optional<std::uint64_t> started_for;  // group whose first job asked for it
@@ -67,6 +70,10 @@ struct Worker {
   std::int64_t unreported_bytes_on(const std::string& gpu_id) const;
   bool takes_work() const { return info.status == WorkerStatus::kReady && !reserved_by && !retiring; }
   bool doubted() const { return reports_awaited > 0; }
+  void doubt(std::int64_t now_ms);
+  // For an attempt that began at `begun_ms`: those that ran beside it fail with it.
+  void connect_failed(std::int64_t begun_ms);
+  bool port_is_doubted() const { return connects_failed > 1; }
   std::int64_t slots_free() const { return doubted() ? 0 : std::max<std::int64_t>(0, info.slots_total - slots_in_use); }
 };
 
@@ -96,7 +103,12 @@ struct Pool {
   PoolStatus status = PoolStatus::kHealthy;
   std::int64_t last_seen_ms = 0;
   std::int64_t registered_unix_ms = 0;
-  bool listed_by_answer = false;  // to AskPoolState, and it has not reported itself since
+  // Since when calls to it fail. Its own reports come another way: it is unhealthy until it answers what was asked after the
+  // last failure.
+  std::optional<std::int64_t> unreachable_since_ms;
+  std::int64_t call_failed_ms = 0;  // last
+  std::int64_t asked_ms = 0;        // last, because calls to it fail
+  bool address_is_due = false;      // with its next own report: an answer listed it, or calls to it fail
   // A worker that nobody here asked for was starting there for too long: while that is so, others are not waited for.
   bool starts_hang = false;
   std::int64_t last_sequence = 0, last_timestamp_ms = 0, last_uptime_s = 0;  // of the last report taken
@@ -159,8 +171,8 @@ struct Changes {
 
 class PoolRegistry {
  public:
-  enum class Report : std::uint8_t { kOwn, kAnswer };  // of the pool's own accord, or to our question
-  Changes apply(const wire::PoolState& state, Report report, base::Time now);
+  // `asked_ms`: when the question was asked that this answers. Absent: the pool says it of its own accord.
+  Changes apply(const wire::PoolState& state, std::optional<std::int64_t> asked_ms, base::Time now);
   // `became_ready` and `adopted` are set. Unknown pools and workers declared gone are ignored.
   Changes worker_ready(const wire::WorkerReady& ready, base::Time now);
   std::optional<GoneWorker> worker_failed(const base::WorkerId& id, GoneWhy why);
@@ -174,6 +186,7 @@ class PoolRegistry {
   std::vector<GoneWorker> drop_pool(const base::PoolId& id);
   // True if it was healthy.
   bool mark_unhealthy(const base::PoolId& id);
+  static void mark_unreachable(Pool& pool, base::Time now);
 
   Pool* find_pool(const base::PoolId& id);
   const Pool* find_pool(const base::PoolId& id) const { return const_cast<PoolRegistry*>(this)->find_pool(id); }
@@ -197,8 +210,11 @@ class PoolRegistry {
   void unindex(const Worker& worker);
   GoneWorker gone_worker(const Worker& worker, GoneWhy why) const;
   GoneWorker erase(Pool& pool, const base::WorkerId& id, GoneWhy why, bool remember);
-  void merge_workers(Pool& pool, const wire::PoolState& state, Report report, base::Time now, Changes& changes);
-  void merge_worker(Pool& pool, const wire::WorkerInfo& info, Report report, base::Time now, Changes& changes);
+  void merge_workers(Pool& pool, const wire::PoolState& state, std::optional<std::int64_t> asked_ms, base::Time now,
+                     Changes& changes);
+  void merge_worker(Pool& pool, const wire::WorkerInfo& info, std::optional<std::int64_t> asked_ms, base::Time now,
+                    Changes& changes);
+  static bool note_contact(Pool& pool, std::optional<std::int64_t> asked_ms, base::Time now);
   void note_version(Worker& worker);
   void drop_absent(Pool& pool, const std::set<std::string>& listed, Changes& changes);
   bool is_stale(const Pool& pool, const wire::PoolState& state) const;

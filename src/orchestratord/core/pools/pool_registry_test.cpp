@@ -19,7 +19,7 @@ struct RegistryTest : testing::Test {
   Changes report() {
     state.timestamp_ms += 1000;
     now.mono_ms += 1000;
-    return registry.apply(state, PoolRegistry::Report::kOwn, now);
+    return registry.apply(state, std::nullopt, now);
   }
   wire::WorkerInfo worker(const std::string& id, WorkerStatus status = WorkerStatus::kReady) {
     return {.worker_id = id,
@@ -166,23 +166,23 @@ TEST_F(RegistryTest, OldReportsOfTheSameBootAreDropped) {
   const auto old = state;
   state.workers = {worker("w1")};
   report();
-  EXPECT_EQ(registry.apply(old, PoolRegistry::Report::kOwn, now).taken, Changes::Taken::kStale);
+  EXPECT_EQ(registry.apply(old, std::nullopt, now).taken, Changes::Taken::kStale);
   EXPECT_NE(registry.find_worker(base::WorkerId("w1")), nullptr);
   state.uptime_seconds = 20;  // the pool's clock was set back an hour
   state.timestamp_ms -= 3'600'000;
-  EXPECT_EQ(registry.apply(state, PoolRegistry::Report::kOwn, now).taken, Changes::Taken::kYes);
+  EXPECT_EQ(registry.apply(state, std::nullopt, now).taken, Changes::Taken::kYes);
 }
 
 // Reports of one millisecond are told apart by their number, also when the wall clock was set back between them.
 TEST_F(RegistryTest, ReportsAreOrderedByTheirNumber) {
   state.timestamp_ms = now.unix_ms;
   state.sequence = 2;
-  EXPECT_EQ(registry.apply(state, PoolRegistry::Report::kOwn, now).taken, Changes::Taken::kYes);
+  EXPECT_EQ(registry.apply(state, std::nullopt, now).taken, Changes::Taken::kYes);
   state.sequence = 1;
-  EXPECT_EQ(registry.apply(state, PoolRegistry::Report::kOwn, now).taken, Changes::Taken::kStale);
+  EXPECT_EQ(registry.apply(state, std::nullopt, now).taken, Changes::Taken::kStale);
   state.sequence = 3;
   state.timestamp_ms -= 3'600'000;
-  EXPECT_EQ(registry.apply(state, PoolRegistry::Report::kOwn, now).taken, Changes::Taken::kYes);
+  EXPECT_EQ(registry.apply(state, std::nullopt, now).taken, Changes::Taken::kYes);
 }
 
 // SYS-7.3.1: a worker that vanished from the report is gone, and a late report does not revive it.

@@ -25,7 +25,7 @@ constexpr std::int64_t kRepeatStopMs = 5000;
 
 void Pools::expect_endpoint(const std::string& endpoint, std::int64_t until_ms) {
   if (!expected_endpoints_.emplace(endpoint, until_ms).second) return;
-  emit(AskPoolState{endpoint});
+  ask_state(endpoint);
   timers_.arm(now_.mono_ms + std::min(kAskAgainMs, config_.heartbeat.interval_ms),
               {.kind = TimerKind::kEndpoint, .name = endpoint});
 }
@@ -41,7 +41,7 @@ void Pools::check_endpoint(const std::string& endpoint) {
     expected_endpoints_.erase(it);
     return;
   }
-  emit(AskPoolState{endpoint});
+  ask_state(endpoint);
   timers_.arm(
       now_.mono_ms + (expired ? config_.heartbeat.interval_ms : std::min(kAskAgainMs, config_.heartbeat.interval_ms)),
       {.kind = TimerKind::kEndpoint, .name = endpoint});
@@ -61,14 +61,13 @@ void Pools::arm_pool_timer(const base::PoolId& id, std::int64_t when_ms) {
 
 void Pools::on(PoolSeen& e) {
   const base::PoolId id(e.state.pool_id);
-  const Changes changes =
-      registry_.apply(e.state, e.request ? PoolRegistry::Report::kOwn : PoolRegistry::Report::kAnswer, now_);
-  if (changes.taken == Changes::Taken::kConflict) return pool_conflict(e, changes.conflicting_endpoint);
+  const Changes changes = registry_.apply(e.state, e.request ? std::nullopt : std::optional(e.asked_ms), now_);
+  if (changes.taken == Changes::Taken::kConflict) return pool_conflict(e, changes);
   const auto answer = [&] {
     if (e.request) emit(AnswerPool{*e.request, config_.heartbeat.interval_ms});
   };
   count(Metric::kHeartbeatsReceived, id.value);
-  if (changes.taken == Changes::Taken::kStale) return answer();
+  if (changes.taken == Changes::Taken::kStale && !changes.recovered) return answer();
   recheck_.all();
   expected_endpoints_.erase(e.state.endpoint);
   if (e.asked_endpoint) expected_endpoints_.erase(*e.asked_endpoint);
@@ -76,11 +75,11 @@ void Pools::on(PoolSeen& e) {
   s_.desired.pool_back(id, changes.rebooted);
   const bool is_news = changes.is_new || changes.moved || changes.rebooted || changes.recovered;
   // Of a pool that was removed while it was asked, only its own report names an address that calls may go to. So the first one
-  // counts, and a recovery.
+  // counts, and the first one while calls to it fail.
   Pool& pool = *registry_.find_pool(id);
-  const bool is_first_own = e.request && std::exchange(pool.listed_by_answer, false);
-  if (changes.is_new) pool.listed_by_answer = !e.request;
-  if (is_news || is_first_own) emit(RememberPool{id, e.state.endpoint});
+  const bool tells_address = e.request && std::exchange(pool.address_is_due, false);
+  if (changes.is_new) pool.address_is_due = !e.request;
+  if (is_news || tells_address) emit(RememberPool{id, e.state.endpoint});
   answer();  // by now it is known where the pool is, for what it says next
   if (is_news) {
     log(base::LogLevel::kInfo, "pool.registered", "A pool is here.",
@@ -95,22 +94,37 @@ void Pools::on(PoolSeen& e) {
   for (const base::WorkerId& worker : changes.became_ready) s_.workers.worker_ready(worker);
   repeat_stops(pool);
   arm_pool_timer(id, now_.mono_ms + config_.heartbeat.interval_ms * 3 / 2);
+  if (changes.rebooted || changes.moved) pool.asked_ms = 0;  // another one was asked
+  if (pool.unreachable_since_ms) ask_again(pool);
 }
 
-void Pools::pool_conflict(const PoolSeen& e, const std::string& holder) {
+void Pools::ask_state(const std::string& endpoint) { emit(AskPoolState{endpoint, now_.mono_ms}); }
+
+// It is there, and calls to it have failed: whether they still do is asked with each of its reports, and not more often.
+void Pools::ask_again(Pool& pool) {
+  const std::int64_t due_ms = pool.asked_ms + std::min(kAskAgainMs, config_.heartbeat.interval_ms);
+  if (pool.asked_ms > 0 && now_.mono_ms < due_ms) return arm_pool_timer(pool.id, due_ms);
+  pool.asked_ms = now_.mono_ms;
+  ask_state(pool.endpoint);
+}
+
+void Pools::pool_conflict(const PoolSeen& e, const Changes& changes) {
+  const std::string& holder = changes.conflicting_endpoint;
   log(base::LogLevel::kWarn, "pool.conflict", "Another process claims the id or the address of a healthy pool.",
       {{"pool_id", e.state.pool_id}, {"endpoint", e.state.endpoint}, {"holder", holder}});
   // If the holder is dead this finds out, and the newcomer's next try succeeds.
-  emit(AskPoolState{holder});
+  ask_state(holder);
   if (!e.request) return;
-  emit(AnswerPool{*e.request, base::fail(Error{
-                                  ErrorCode::kConflict,
-                                  holder == e.state.endpoint
-                                      ? "Another healthy pool is registered from this address. Set "
-                                        "pool-managerd.advertise to the pool's own host, or stop the other one."
-                                      : "A healthy pool with this pool_id is registered from another address. Give "
-                                        "each pool its own pool-managerd.pool_id, or stop the other one.",
-                                  {}}.with("pool_id", e.state.pool_id))});
+  std::string_view message =
+      "A healthy pool with this pool_id is registered from another address. Give each pool its own "
+      "pool-managerd.pool_id, or stop the other one.";
+  if (holder == e.state.endpoint) {
+    message =
+        "Another healthy pool is registered from this address. Set pool-managerd.advertise to the pool's own host, or "
+        "stop the other one.";
+  }
+  emit(AnswerPool{*e.request,
+                  base::fail(Error{ErrorCode::kConflict, std::string(message), {}}.with("pool_id", e.state.pool_id))});
 }
 
 void Pools::repeat_stops(Pool& pool) {
@@ -128,11 +142,16 @@ void Pools::pool_lost_contact(Pool& pool, std::string_view why) {
       {{"pool_id", pool.id}, {"reason", why}, {"last_heartbeat_ms", now_.mono_ms - pool.last_seen_ms}});
 }
 
+void Pools::pool_unreachable(Pool& pool) {
+  PoolRegistry::mark_unreachable(pool, now_);
+  pool_lost_contact(pool, "unreachable");
+}
+
 void Pools::on(PoolUnreachable& e) {
   Pool* pool = registry_.pool_at(e.endpoint);
   if (!pool) return;
   const bool was_healthy = pool->status == wire::PoolStatus::kHealthy;
-  pool_lost_contact(*pool, "unreachable");
+  pool_unreachable(*pool);
   if (was_healthy) arm_pool_timer(pool->id, now_.mono_ms + std::min(kAskAgainMs, config_.heartbeat.interval_ms));
 }
 
@@ -155,7 +174,8 @@ void Pools::check_pool(const base::PoolId& id) {
         {{"pool_id", id}, {"missed", config_.heartbeat.missed_threshold}});
     pool_lost_contact(*pool, "heartbeats");
   }
-  emit(AskPoolState{pool->endpoint});
+  pool->asked_ms = now_.mono_ms;
+  ask_state(pool->endpoint);
   std::int64_t next_ms = now_.mono_ms + interval_ms;
   if (now_.mono_ms < unhealthy_at_ms) next_ms = std::min(next_ms, unhealthy_at_ms);
   arm_pool_timer(id, std::min(next_ms, gone_at_ms));

@@ -109,13 +109,13 @@ void Workers::on(StartWorkerAnswered& e) {
     retiring_.erase(e.worker_id);
   }
   if (lost) {
-    s_.pools.pool_lost_contact(pool, "unreachable");
+    s_.pools.pool_unreachable(pool);
     s_.pools.arm_pool_timer(start.pool_id, now_.mono_ms + kPostponeStartMs);
   }
   if (runs_there) return;
   if (timed_out) return;  // counted as a failure then
   if (lost) return postpone_start(start.model);
-  emit(AskPoolState{pool.endpoint});  // it sees its device differently than we do
+  s_.pools.ask_state(pool.endpoint);  // it sees its device differently than we do
   const auto devices = registry_.devices_at(pool, start.gpu_id);
   if (!devices.empty() && (code == ErrorCode::kInsufficientVram || code == ErrorCode::kConflict)) {
     // The report in hand was too old. Nothing is started before the next report, so only a start that was asked for after a
@@ -215,7 +215,7 @@ void Workers::on(WorkerFailed& e) {
   const ErrorCode code = base::error_code_from_name(e.failed.error_code).value_or(ErrorCode::kWorkerStartFailed);
   worker_gone(*gone, Error{code, e.failed.error_message, {}}.with("exit_code", e.failed.exit_code));
   // Its memory counts as free only when the pool says so.
-  if (const Pool* pool = registry_.find_pool(gone->pool_id)) emit(AskPoolState{pool->endpoint});
+  if (const Pool* pool = registry_.find_pool(gone->pool_id)) s_.pools.ask_state(pool->endpoint);
 }
 
 void Workers::log_gone(const GoneWorker& gone, const std::optional<Error>& error) {

@@ -79,7 +79,8 @@ class Pools : Handler {
   void on(PoolUnreachable& e);
   void check_pool(const base::PoolId& id);
   void arm_pool_timer(const base::PoolId& id, std::int64_t when_ms);
-  void pool_lost_contact(pools::Pool& pool, std::string_view why);
+  void pool_unreachable(pools::Pool& pool);
+  void ask_state(const std::string& endpoint);
   void expect_endpoint(const std::string& endpoint, std::int64_t until_ms);
   void check_endpoint(const std::string& endpoint);
   bool pools_expected() const;
@@ -87,8 +88,10 @@ class Pools : Handler {
   void verify() const;
 
  private:
-  void pool_conflict(const PoolSeen& e, const std::string& holder);
+  void pool_conflict(const PoolSeen& e, const pools::Changes& changes);
   void repeat_stops(pools::Pool& pool);
+  void pool_lost_contact(pools::Pool& pool, std::string_view why);
+  void ask_again(pools::Pool& pool);
 
   std::map<base::PoolId, TimerQueue::Handle> pool_timers_;
   std::map<std::string, std::int64_t> expected_endpoints_;  // -> until when they may have what nobody has

@@ -146,7 +146,7 @@ class Driver {
     return send(PoolSeen{.request = RequestId{++requests}, .state = s, .asked_endpoint = {}});
   }
   const std::vector<Command>& see(const wire::PoolState& s) {
-    return send(PoolSeen{.request = {}, .state = s, .asked_endpoint = {}});
+    return send(PoolSeen{.request = {}, .state = s, .asked_endpoint = {}, .asked_ms = now.mono_ms});
   }
   // Submits and returns the execution it leads to at once.
   ExecutionId run(const std::string& id, const SubmitOptions& o) {

@@ -234,10 +234,10 @@ wire::PoolState World::state_of(const SimPool& pool) const {
 }
 
 void World::report(SimPool& pool) {
-  if (!pool.reachable) return;
+  if (!pool.reports) return;
   std::optional<RequestId> request;
-  if (chance(50)) request = RequestId{++requests_};
-  tell("", PoolSeen{request, state_of(pool), {}}, true);
+  if (!pool.reachable || chance(50)) request = RequestId{++requests_};
+  tell("", PoolSeen{request, state_of(pool), {}, now_.mono_ms}, true);
 }
 
 World::SimPool* World::pool_at(const std::string& endpoint) {

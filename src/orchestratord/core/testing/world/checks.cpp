@@ -24,6 +24,7 @@ void World::expire_in_flight() {
 void World::before_event(const Event& event) {
   expire_in_flight();
   let_go(event);
+  note_contact(event);
   const auto settle = [&](const std::string& worker_id) {
     if (const auto it = starts_.find(worker_id); it != starts_.end()) it->second.settled = true;
   };
@@ -53,7 +54,26 @@ void World::before_event(const Event& event) {
   }
 }
 
+// Only an answer to what was asked since shows that calls reach a pool again.
+void World::note_contact(const Event& event) {
+  if (const auto* lost = std::get_if<PoolUnreachable>(&event)) {
+    const SimPool* pool = pool_at(lost->endpoint);
+    if (pool && heard_of_.contains(pool->base.pool_id)) out_of_reach_ms_[pool->base.pool_id] = now_.mono_ms;
+  } else if (const auto* seen_pool = std::get_if<PoolSeen>(&event)) {
+    const std::string& pool = seen_pool->state.pool_id;
+    heard_of_.insert(pool);
+    const auto since = out_of_reach_ms_.find(pool);
+    if (since == out_of_reach_ms_.end()) return;
+    if (seen_pool->request) {
+      ++seen["report of a pool out of reach"];
+    } else if (seen_pool->asked_ms >= since->second) {
+      out_of_reach_ms_.erase(since);
+    }
+  }
+}
+
 void World::check_execute(const Execute& c) {
+  if (out_of_reach_ms_.contains(c.pool_id.value)) violate("a job goes to a pool out of reach: " + c.job_id.value);
   Known& k = known_.at(c.job_id.value);
   if (!rows_.contains(c.job_id.value) || !(k.acknowledged || k.restored))
     violate("execute before commit: " + c.job_id.value);

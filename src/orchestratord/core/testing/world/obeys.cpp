@@ -65,6 +65,8 @@ void World::obey(const Log& c) {
   if (c.event == "pool.offline") {
     const std::string& pool = std::get<std::string>(c.fields.front().value);
     std::erase_if(held_, [&](const auto& item) { return item.second.pool_id == pool; });
+    heard_of_.erase(pool);
+    out_of_reach_ms_.erase(pool);
   }
   const bool decided = c.event == "schedule.decided", suggested = c.event == "optimizer.suggestion";
   for (const base::LogField& f : c.fields) {
@@ -188,7 +190,7 @@ void World::obey(const StopWorker& c) {
 void World::obey(const AskPoolState& c) {
   SimPool* pool = pool_at(c.endpoint);
   if (!pool || !pool->reachable) return tell("", PoolUnreachable{c.endpoint});
-  tell("", PoolSeen{{}, state_of(*pool), c.endpoint});
+  tell("", PoolSeen{{}, state_of(*pool), c.endpoint, c.asked_ms});
 }
 
 }  // namespace llorch::orchestratord::core

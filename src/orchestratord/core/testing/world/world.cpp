@@ -66,6 +66,8 @@ void World::boot() {
   in_flight_.clear();
   starts_.clear();
   held_.clear();
+  heard_of_.clear();
+  out_of_reach_ms_.clear();
   core_ = std::make_unique<Core>(config_, entropy_);
   Restored restored;
   for (const std::string& id : row_order_) {
@@ -192,7 +194,8 @@ void World::act() {
   if (dice < 98) {
     SimPool& pool = pools_[pick(pools_.size())];
     pool.reachable = !pool.reachable;
-    ++seen["partition"];
+    pool.reports = pool.reachable || chance(50);
+    ++seen[pool.reachable == pool.reports ? "partition" : "one-way fault"];
     return;
   }
   if (dice < 99) {
@@ -247,7 +250,7 @@ void World::commit_writes(bool fail) {
 void World::heal() {
   healing_ = true;
   for (SimPool& pool : pools_) {
-    pool.reachable = true;
+    pool.reachable = pool.reports = true;
     for (wire::GpuInfo& gpu : pool.base.gpus) gpu.healthy = true;
   }
   for (auto& [id, x] : executions_) x.deaf = false;

@@ -70,7 +70,8 @@ class World {
   struct SimPool {
     wire::PoolState base;  // id, endpoint, boot id, devices
     bool reachable = true;
-    int build = 1;  // of its workers
+    bool reports = true;  // also while it is not reachable
+    int build = 1;        // of its workers
     std::map<std::string, SimWorker> workers;
   };
   struct SimExecution {
@@ -160,6 +161,7 @@ class World {
   void hold(const StartWorker& c, const std::vector<std::string>& devices);
   void let_go(const Event& event);
   void expire_in_flight();
+  void note_contact(const Event& event);
   void check_end();
 
   std::mt19937_64 rng_;
@@ -183,8 +185,10 @@ class World {
   std::map<std::uint64_t, SimExecution> executions_;
 
   std::map<std::string, Known> known_;
-  std::map<std::uint64_t, InFlight> in_flight_;  // attempts the core must count as running
-  std::map<std::string, std::string> gpu_of_;    // by worker
+  std::map<std::uint64_t, InFlight> in_flight_;          // attempts the core must count as running
+  std::map<std::string, std::string> gpu_of_;            // by worker
+  std::set<std::string> heard_of_;                       // pools that the core knows
+  std::map<std::string, std::int64_t> out_of_reach_ms_;  // by pool: since when the core knows that calls to it fail
   struct Start {
     std::string pool_id, model_ref;
     std::vector<std::string> devices;
