@@ -17,6 +17,8 @@ namespace {
 constexpr int kAbsentReportsMax = 2;
 // Reports are late by seconds; a pool restarts that often only when something is badly wrong.
 constexpr std::size_t kOldBootsMax = 8;
+// What comes from an earlier process this long after another one took its place was not late on its way: both live.
+constexpr std::int64_t kLateReportMs = 30'000;
 // As in a report: what a pool says between two reports adds no more.
 constexpr std::size_t kWorkersMax = 1024;
 constexpr std::size_t kMaskVersionsMax = 1024;
@@ -265,7 +267,7 @@ GoneWorker PoolRegistry::erase(Pool& pool, const base::WorkerId& id, GoneWhy why
 }
 
 bool PoolRegistry::is_stale(const Pool& pool, const wire::PoolState& state) const {
-  if (std::find(pool.old_boots.begin(), pool.old_boots.end(), state.boot_id) != pool.old_boots.end()) return true;
+  if (std::ranges::find(pool.old_boots, state.boot_id, &Pool::OldBoot::boot_id) != pool.old_boots.end()) return true;
   if (state.boot_id != pool.boot_id) return false;
   if (state.sequence > 0 && pool.last_sequence > 0) return state.sequence < pool.last_sequence;
   // Uptime first: a wall clock that was set back must not silence a pool.
@@ -280,6 +282,13 @@ Changes PoolRegistry::apply(const wire::PoolState& state, std::optional<std::int
     if (other_process && known->status == PoolStatus::kHealthy) {
       changes.taken = Changes::Taken::kConflict;
       changes.conflicting_endpoint = known->endpoint;
+      return changes;
+    }
+    const auto old = std::ranges::find(known->old_boots, state.boot_id, &Pool::OldBoot::boot_id);
+    if (!asked_ms && old != known->old_boots.end() && now.mono_ms - old->replaced_ms > kLateReportMs) {
+      changes.taken = Changes::Taken::kConflict;
+      changes.conflicting_endpoint = known->endpoint;
+      changes.was_replaced = true;
       return changes;
     }
     if (is_stale(*known, state)) {
@@ -327,7 +336,7 @@ Changes PoolRegistry::apply(const wire::PoolState& state, std::optional<std::int
     pool.mask_versions.clear();
     pool.starts_hang = false;
     if (pool.old_boots.size() == kOldBootsMax) pool.old_boots.erase(pool.old_boots.begin());
-    pool.old_boots.push_back(pool.boot_id);
+    pool.old_boots.push_back({pool.boot_id, now.mono_ms});
   }
   pool.endpoint = state.endpoint;
   pool.version = state.version;

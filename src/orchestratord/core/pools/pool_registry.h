@@ -120,8 +120,12 @@ struct Pool {
   };
   std::map<std::string, Version> mask_versions;  // as Device::version, of workers over several devices
   std::map<base::WorkerId, Worker> workers;
-  std::set<base::WorkerId> gone;       // declared gone; forgotten once no report names them
-  std::vector<std::string> old_boots;  // the last few before boot_id; their late reports are dropped
+  std::set<base::WorkerId> gone;  // declared gone; forgotten once no report names them
+  struct OldBoot {
+    std::string boot_id;
+    std::int64_t replaced_ms = 0;
+  };
+  std::vector<OldBoot> old_boots;  // the last few before boot_id; their late reports are dropped
 };
 
 // Where a worker may run: one device of a pool, or several that share its model.
@@ -163,6 +167,7 @@ struct Changes {
   enum class Taken : std::uint8_t { kYes, kStale, kConflict } taken = Taken::kYes;
   bool is_new = false, rebooted = false, recovered = false, moved = false;
   std::string conflicting_endpoint;  // kConflict: who holds this pool_id
+  bool was_replaced = false;  // kConflict: by a process with its pool_id and address; it was told that it is registered
   std::vector<GoneWorker> gone;
   std::vector<base::WorkerId> became_ready;
   std::vector<base::WorkerId> adopted;  // heard of for the first time: not started by us, or given up by us

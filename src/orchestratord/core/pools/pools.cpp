@@ -118,7 +118,11 @@ void Pools::pool_conflict(const PoolSeen& e, const Changes& changes) {
   std::string_view message =
       "A healthy pool with this pool_id is registered from another address. Give each pool its own "
       "pool-managerd.pool_id, or stop the other one.";
-  if (holder == e.state.endpoint) {
+  if (changes.was_replaced) {
+    message =
+        "Another process has registered with this pool's credential and address since this one did. Stop one of the "
+        "two, or pair the other machine as a pool of its own.";
+  } else if (holder == e.state.endpoint) {
     message =
         "Another healthy pool is registered from this address. Set pool-managerd.advertise to the pool's own host, or "
         "stop the other one.";

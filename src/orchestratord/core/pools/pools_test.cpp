@@ -686,6 +686,35 @@ TEST(Pools, AnAnswerThatAReportOvertookShowsThatAPoolIsReached) {
   EXPECT_EQ(pool_of(d).status, PoolStatus::kHealthy);
 }
 
+// SYS-5.2.1#unique: two machines with one credential and one advertised address: the one that was replaced hears of it.
+TEST(Pools, AProcessThatGoesOnBesideItsSuccessorIsToldOfTheConflict) {
+  Driver d;
+  d.report(d.pool_state());
+  auto copy = d.pool_state();
+  copy.boot_id = "boot-2";
+  d.after_ms(1'000);
+  d.report(copy);
+  EXPECT_TRUE(d.only<AnswerPool>().heartbeat_interval_ms);
+  d.after_ms(15'000);
+  d.report(d.pool_state());
+  EXPECT_TRUE(d.only<AnswerPool>().heartbeat_interval_ms) << "it may have been late on its way";
+  EXPECT_TRUE(d.none<Log>());
+  d.after_ms(20'000);
+  copy.timestamp_ms = d.now.unix_ms;
+  d.report(copy);
+  d.report(d.pool_state());
+  const auto refused = d.only<AnswerPool>().heartbeat_interval_ms;
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kConflict);
+  EXPECT_NE(refused.error().message.find("Another process has registered with this pool's credential"),
+            std::string::npos);
+  EXPECT_EQ(d.only<Log>().event, "pool.conflict");
+  EXPECT_EQ(d.only<AskPoolState>().endpoint, "http://pool-1");
+  d.see(d.pool_state());  // it is the old process that answers there
+  EXPECT_TRUE(d.none<AskPoolState>() && d.none<Log>()) << d.dump();
+  EXPECT_EQ(pool_of(d).status, PoolStatus::kHealthy);
+}
+
 // SYS-5.2.1#unique: a conflicting registration is refused and its holder asked; deregistration removes the pool.
 TEST(Pools, ConflictAndDeregistration) {
   Driver d;
