@@ -54,7 +54,7 @@ void Oracle::told_ending(const std::string& job, std::string_view event, std::st
 
 // ---- orchestratord --------------------------------------------------------------------------------------------------
 
-void Oracle::life_begins(const Disk& disk, base::Time now) {
+void Oracle::life_begins(const Disk& disk, base::Time now, std::int64_t settled_unix_ms) {
   ++lives_;
   sessions_.life_begins(disk);
   attempts_.clear();
@@ -94,8 +94,12 @@ void Oracle::life_begins(const Disk& disk, base::Time now) {
     story.here = true;
     story.waits = true;
     story.arrival = ++arrivals_;
-    // A wall clock that was set meanwhile moves deadlines; never into the future, and never one job before the last.
-    const std::int64_t age_ms = std::max<std::int64_t>(0, now.unix_ms - row.submitted_unix_ms);
+    // A wall clock that was set meanwhile moves deadlines; never into the future, and never one job before the last. One that was
+    // set forward alone ends none.
+    std::int64_t age_ms = std::max<std::int64_t>(0, now.unix_ms - row.submitted_unix_ms);
+    if (story.request.deadline_ms && age_ms >= *story.request.deadline_ms) {
+      age_ms = std::min(age_ms, std::max<std::int64_t>(0, settled_unix_ms - row.submitted_unix_ms));
+    }
     story.submitted_ms = not_before_ms = std::max(loop_.now_ms() - age_ms, not_before_ms);
     story.queued_ms = loop_.now_ms();
   }

@@ -65,7 +65,7 @@ class Oracle {
   bool reloads() const { return !reloading_.empty(); }
 
   // ---- orchestratord ----
-  void life_begins(const Disk& disk, base::Time now);
+  void life_begins(const Disk& disk, base::Time now, std::int64_t settled_unix_ms);
   void gives_202(const std::string& job, const Disk& disk);
   // Somebody is told that his cancel has come through, or too late.
   void cancel_settled(const std::string& job, const Disk& disk);

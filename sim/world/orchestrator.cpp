@@ -139,7 +139,7 @@ void Orchestrator::start() {
   life_ = std::make_unique<Life>(*this, core_config(world_.options));
   auto state = life_->store.restore();
   if (!state) return world_.crash_orchestrator();
-  world_.oracle.life_begins(world_.disk, clock_.now());
+  world_.oracle.life_begins(world_.disk, clock_.now(), state->settled_unix_ms);
   bug(*state);
   post(life_->shell.restore(std::move(*state)));
   world_.loop.post(world_.orchestrator_process, kTickMs * kMs, [this] { tick(); });

@@ -95,6 +95,8 @@ struct Restored {
   std::vector<sessions::RestoredSession> sessions{};                // in order of creation
   std::map<base::PoolId, wire::PoolDesiredState> desired_states{};  // of operators
   std::vector<sessions::TenantUse> tenants{};                       // of this day
+  // Now, by a clock that no jump sets forward at once. Absent: the wall clock's time.
+  std::optional<std::int64_t> settled_unix_ms{};
 };
 // Outcome of one group commit. Every command that has a CommitId is named in exactly one of these.
 struct Committed {

@@ -215,7 +215,7 @@ void State::on(Restored& e) {
   ledger.restore(std::move(e.sessions), e.tenants);
   desired.restore_desired_states(e.desired_states);
   for (const sessions::TenantUse& use : e.tenants) ledger.publish_standing(use.tenant_id);
-  admissions.restore(e.jobs);
+  admissions.restore(e.jobs, e.settled_unix_ms.value_or(now_.unix_ms));
   recheck_.all();
 }
 

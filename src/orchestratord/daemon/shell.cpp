@@ -109,6 +109,7 @@ core::Restored Shell::restore(store::RestoredState state) {
   out.sessions = std::move(state.sessions);
   out.desired_states = std::move(state.desired_states);
   out.tenants = std::move(state.tenants);
+  out.settled_unix_ms = state.settled_unix_ms;
   for (store::RestoredJob& restored : state.jobs) {
     const auto live = std::make_shared<http::LiveJobData>();
     live->record = std::move(restored.job);

@@ -114,6 +114,13 @@ TEST_F(ShellTest, AnEndpointIsKnownToTheNextProcess) {
   EXPECT_EQ(restart(), std::vector{kEndpoint}) << "nothing announced it to that process";
 }
 
+// What the store says of the time that has passed is what deadlines go by.
+TEST_F(ShellTest, ARestartTellsTheSettledTime) {
+  store::RestoredState state;
+  state.settled_unix_ms = 1'700'000'000'000;
+  EXPECT_EQ(shell_->restore(std::move(state)).settled_unix_ms, 1'700'000'000'000);
+}
+
 TEST_F(ShellTest, AnEndpointThatAnotherPoolTookIsNotKnownToTheNextProcess) {
   pair();
   announce();

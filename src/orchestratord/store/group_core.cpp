@@ -434,6 +434,7 @@ void GroupCore::answer(const Query& query) {
 
 base::Result<RestoredState> GroupCore::read_live() {
   RestoredState state;
+  state.settled_unix_ms = expiry_clock_->unix_ms();
   for (KnownPool& pool : TRY(options_.backend->pools())) {
     state.pool_endpoints.emplace(pool.pool_id, std::move(pool.endpoint));
     if (pool.desired.any()) state.desired_states.emplace(std::move(pool.pool_id), std::move(pool.desired));

@@ -98,6 +98,7 @@ struct RestoredState {
   std::vector<core::sessions::RestoredSession> sessions;          // in order of creation
   std::vector<core::sessions::TenantUse> tenants;                 // of this day, UTC
   std::map<base::PoolId, wire::PoolDesiredState> desired_states;  // of pools that have any
+  std::int64_t settled_unix_ms = 0;                               // now, by a clock that no jump sets forward at once
 };
 
 struct BackupProgress {

@@ -108,6 +108,20 @@ TEST_P(StoreRetentionTest, AJumpOfTheWallClockRemovesNothing) {
   for (int i = 0; find(*store, "kept").value(); ++i) ASSERT_TRUE(turn(*store, "live-2-" + std::to_string(i)));
 }
 
+// A restart tells of the time as it was last written down, until the wall clock has stood for a while.
+TEST_P(StoreRetentionTest, ARestartBehindAJumpOfTheWallClockTellsTheSettledTime) {
+  StoreBed bed(GetParam());
+  base::ManualClock clock;
+  bed.clock = &clock;
+  const Admission live = admission("live");
+  clock.set({0, live.job.submitted_unix_ms});
+  ASSERT_TRUE(admit(*bed.open(), live));
+  clock.set({0, live.job.submitted_unix_ms + 10'000});
+  EXPECT_EQ(bed.open()->restore().value().settled_unix_ms, clock.now().unix_ms);
+  clock.set({0, live.job.submitted_unix_ms + kDayMs});
+  EXPECT_EQ(bed.open()->restore().value().settled_unix_ms, live.job.submitted_unix_ms);
+}
+
 // What a tenant used today is not forgotten because a clock said for a while that it was tomorrow.
 TEST_P(StoreRetentionTest, AJumpOfTheWallClockKeepsWhatATenantUsed) {
   StoreBed bed(GetParam());

@@ -17,6 +17,13 @@ namespace {
 constexpr std::int64_t kGuessPerJobMs = 100;
 constexpr std::int64_t kRetryAfterMinMs = 1000;
 constexpr std::int64_t kRetryAfterMaxMs = 60000;
+
+// A deadline that has passed by the wall clock, which somebody may have set forward, has to have passed by the settled one too.
+std::int64_t age_ms(const jobs::RestoredJob& r, std::int64_t unix_ms, std::int64_t settled_unix_ms) {
+  const std::int64_t age = std::max<std::int64_t>(0, unix_ms - r.submitted_unix_ms);
+  if (!r.spec.deadline_ms || age < *r.spec.deadline_ms) return age;
+  return std::clamp<std::int64_t>(settled_unix_ms - r.submitted_unix_ms, 0, age);
+}
 }  // namespace
 
 std::int64_t Admissions::context_tokens(const wire::ModelFacts& facts) const {
@@ -324,8 +331,8 @@ void Admissions::admission_failed(Job& job, const Error& error) {
   s_.attempts.forget(job);
 }
 
-void Admissions::restore(std::vector<jobs::RestoredJob>& restored) {
-  for (jobs::RestoredJob& job : restored) restore(job);
+void Admissions::restore(std::vector<jobs::RestoredJob>& restored, std::int64_t settled_unix_ms) {
+  for (jobs::RestoredJob& job : restored) restore(job, settled_unix_ms);
   std::int64_t position = 0;
   for (const Priority priority : {Priority::kInteractive, Priority::kBatch}) {
     for (const Arrival arrival : queue_.snapshot(priority)) {
@@ -338,9 +345,10 @@ void Admissions::restore(std::vector<jobs::RestoredJob>& restored) {
   }
 }
 
-void Admissions::restore(jobs::RestoredJob& r) {
+void Admissions::restore(jobs::RestoredJob& r, std::int64_t settled_unix_ms) {
   ASSERT(!wire::is_terminal(r.status), "job {} has ended", r.spec.job_id.value);
   const GroupIndex group_index = groups_.intern(models_.intern(r.spec.model), r.spec, r.worker_version);
+  const std::int64_t age = age_ms(r, now_.unix_ms, settled_unix_ms);
   const std::int64_t not_before_ms =
       jobs_.all().empty() ? std::numeric_limits<std::int64_t>::min() : jobs_.all().rbegin()->second.submitted_ms;
   Job& job = jobs_.add(std::move(r.spec), now_);
@@ -352,8 +360,7 @@ void Admissions::restore(jobs::RestoredJob& r) {
   job.submitted_unix_ms = r.submitted_unix_ms;
   // Times are told by a wall clock that may have been set meanwhile; arrivals are not, and no job is older than the one
   // before it: the queue promotes by age in order of arrival.
-  job.submitted_ms =
-      std::max(now_.mono_ms - std::max<std::int64_t>(0, now_.unix_ms - r.submitted_unix_ms), not_before_ms);
+  job.submitted_ms = std::max(now_.mono_ms - age, not_before_ms);
   const bool was_running = r.status != JobStatus::kQueued;
   job.resumes_attempt = was_running && r.attempts > 0;
   groups_.put_back(job, now_.mono_ms, !was_running);

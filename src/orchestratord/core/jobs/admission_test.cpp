@@ -204,6 +204,30 @@ TEST(Restart, ResumesTheQueue) {
   EXPECT_EQ(execute.attempt, 2);
 }
 
+// A clock was corrected by a day before the restart: what it says has passed has not.
+TEST(Restart, AClockThatWasSetForwardEndsNoDeadline) {
+  Restored restored;
+  const std::int64_t admitted_unix_ms = 1'700'000'000'000 - 86'400'000;
+  const auto job = [&](const std::string& id, std::int64_t deadline_ms, std::int64_t submitted_unix_ms) {
+    restored.jobs.push_back(
+        {.spec = Driver::spec(id, {.deadline_ms = deadline_ms}), .submitted_unix_ms = submitted_unix_ms});
+  };
+  job("over", 1'000, admitted_unix_ms);
+  job("waits", 60'000, admitted_unix_ms);
+  job("week", 604'800'000, admitted_unix_ms);
+  job("new", 60'000, 1'700'000'000'000 - 10'000);
+  restored.settled_unix_ms = admitted_unix_ms + 20'000;
+  Driver d({}, restored);
+  EXPECT_EQ(d.only<Finish>().job_id.value, "over") << "by either clock";
+  d.after_ms(39'999);
+  EXPECT_TRUE(d.none<Finish>());
+  d.after_ms(1);
+  EXPECT_EQ(d.only<Finish>().job_id.value, "waits");
+  d.after_ms(10'000);
+  EXPECT_EQ(d.only<Finish>().job_id.value, "new") << "what has not passed by the wall clock goes by it";
+  EXPECT_EQ(d.query("week").status, JobStatus::kQueued);
+}
+
 TEST(Restart, RunningJobsFailIfTheOperatorSaysSo) {
   Restored restored;
   restored.jobs.push_back({.spec = Driver::spec("j1", {}), .status = JobStatus::kDispatched, .attempts = 1});

@@ -16,7 +16,7 @@ class Admissions : Handler {
 
   void on(Submit& e);
   void on(QueryPreview& e);
-  void restore(std::vector<jobs::RestoredJob>& restored);
+  void restore(std::vector<jobs::RestoredJob>& restored, std::int64_t settled_unix_ms);
   void admitted(Job& job);
   void admission_failed(Job& job, const base::Error& error);
   void publish_queue_room();
@@ -36,7 +36,7 @@ class Admissions : Handler {
   base::Error queue_full_error() const;
   std::int64_t queue_retry_ms() const;
   void refuse(const Submit& e, base::Error error);
-  void restore(jobs::RestoredJob& restored_job);
+  void restore(jobs::RestoredJob& restored_job, std::int64_t settled_unix_ms);
   void arm_job_timers(Job& job);
 
   base::LogLimiter refusal_lines_{10, 10'000};  // clients decide how often one is refused; the metrics count all
