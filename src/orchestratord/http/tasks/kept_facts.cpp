@@ -1,6 +1,9 @@
 #include "orchestratord/http/tasks/kept_facts.h"
 
-#include <boost/json/parse.hpp>
+#include <boost/json/value.hpp>
+#include <cstdint>
+
+#include "base/parse_json.h"
 
 namespace llorch::orchestratord::http::tasks {
 
@@ -24,7 +27,8 @@ bool flag_of(const json::object& object, std::string_view name) {
 
 json::object object_of(std::string_view text, std::size_t nesting_max) {
   boost::system::error_code failed;
-  json::value value = json::parse(text, failed, {}, {.max_depth = nesting_max});
+  json::value value =
+      base::parse_json(text, failed, {}, {.max_depth = nesting_max}, UINT64_MAX);  // it was counted when it came
   return !failed && value.is_object() ? std::move(value.get_object()) : json::object();
 }
 
