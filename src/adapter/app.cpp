@@ -269,7 +269,9 @@ base::Result<> serve(const Options& o, Upstream& up) {
                                .port = o.port,
                                .auth = auth,
                                .browsers = {.hosts = hosts, .cors_origins = {}},
-                               .request_bytes_max = kRequestBytesMax});
+                               .request_bytes_max = kRequestBytesMax,
+                               // orchestratord, which may be short of memory for streams, takes an end late.
+                               .write_stall_timeout_ms = o.inference_timeout_s * 1000});
   add_routes(server, {.service = service, .health = health, .ready_mono_ms = clock.now().mono_ms, .on_shutdown = [] {
                         ::kill(::getpid(), SIGTERM);
                       }});

@@ -389,7 +389,9 @@ base::Result<> serve(const Options& o, Loaded& loaded, Network& network) {
                                        .port = o.port,
                                        .auth = network.auth,
                                        .browsers = {.hosts = hosts, .cors_origins = {}},
-                                       .request_bytes_max = kRequestBytesMax});
+                                       .request_bytes_max = kRequestBytesMax,
+                                       // orchestratord, which may be short of memory for streams, takes an end late.
+                                       .write_stall_timeout_ms = o.inference_timeout_s * 1000});
   add_routes(server, {.loop = loop,
                       .tokenizer = *loaded.tokenizer,
                       .clock = clock,

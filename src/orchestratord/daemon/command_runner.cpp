@@ -23,7 +23,10 @@ store::JobProgress progress_of(const core::jobs::JobRecord& record, const http::
   p.tokens_out = record.tokens_out;
   p.decode_time_ms = record.decode_time_ms;
   p.end = record.end;
-  if (record.error) p.error = wire::error_body(*record.error, live.record.correlation_id);
+  if (record.error) {
+    p.error =
+        wire::error_body(streams::with_pause(*record.error, live.stream->paused_ms()), live.record.correlation_id);
+  }
   if (wire::is_terminal(record.status)) {
     // The stream is sealed or its worker has ended: what it holds is what there was.
     const streams::EventId id = live.stream->terminal_id();
@@ -146,7 +149,8 @@ void CommandRunner::run(core::Finish& command) {
   progress.end = std::move(command.end);
   if (command.error) {
     context_.metrics->error(command.error->name());
-    progress.error = wire::error_body(*command.error, live->record.correlation_id);
+    progress.error =
+        wire::error_body(streams::with_pause(*command.error, live->stream->paused_ms()), live->record.correlation_id);
   }
   live->stream->finish(http::tasks::terminal_event(progress), context_.clock->now().mono_ms);
   context_.jobs->remove(command.job_id);

@@ -181,6 +181,7 @@ void Relay::Execution::begin() {
     if (self == nullptr) return;
     const std::lock_guard lock(self->mutex_);
     self->paused_ = paused && !self->ended_ms_;
+    self->order_.stream->relay_paused(self->paused_, self->relay_.options_.clock->now().mono_ms);
     if (!self->answered_) return;
     self->paused_ ? self->handle_.pause() : self->handle_.resume();
   });
@@ -368,6 +369,7 @@ void Relay::Execution::end(std::optional<wire::EndEvent> end_event, std::optiona
     const std::lock_guard lock(mutex_);
     ended_ms_ = relay_.options_.clock->now().mono_ms;
     paused_ = false;
+    order_.stream->relay_paused(false, *ended_ms_);
     if (error) {
       aborted_ = true;
       handle_.cancel();

@@ -1,5 +1,7 @@
 #include "orchestratord/streams/stream.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "base/assert.h"
@@ -17,6 +19,13 @@ base::Error diverged_error() {
                      "the stream does not contain the event named by Last-Event-ID: what the client holds is no prefix "
                      "of it; read it from the beginning or submit the job again",
                      {}};
+}
+
+base::Error let_go_error() {
+  return base::Error{
+      base::ErrorCode::kStreamOffsetGone,
+      "the job has ended and its tokens are no longer held; to have them again, submit it again with its seed",
+      {}};
 }
 
 // Where bytes are rendered on their way to a socket. One per thread: a stream that waits holds none, and the next token
@@ -37,7 +46,7 @@ net::http::Headers with(net::http::Headers headers, const net::http::Headers& mo
 Stream::Stream(Identity identity, const config::StreamConfig& limits, Watcher& watcher)
     : identity_(std::move(identity)), limits_(limits), watcher_(watcher) {}
 
-Stream::~Stream() { watcher_.on_bytes_held(-bytes_accounted_); }
+Stream::~Stream() { watcher_.on_bytes_held(identity_, -bytes_accounted_); }
 
 std::int64_t Stream::take_bytes_delta() {
   const auto held = static_cast<std::int64_t>(log_.bytes_held());
@@ -82,7 +91,7 @@ base::Result<> Stream::tokens(std::span<const TokenView> tokens, std::int64_t no
     pump_all(now_ms);
     delta = take_bytes_delta();
   }
-  if (delta != 0) watcher_.on_bytes_held(delta);
+  if (delta != 0) watcher_.on_bytes_held(identity_, delta);
   return result;
 }
 
@@ -97,16 +106,55 @@ void Stream::metrics(const wire::MetricsEvent& event, std::int64_t now_ms) {
 void Stream::seal() {
   const std::lock_guard lock(mutex_);
   log_.seal();
+  end_pause();
 }
 
 void Stream::finish(ReplayLog::Terminal terminal, std::int64_t now_ms) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (log_.finished()) return;
+    log_.finish(std::move(terminal));
+    is_held_ = false;
+    finished_ms_ = now_ms;
+    clients_gone_ms_.reset();
+    pump_all(now_ms);
+    end_pause();
+  }
+  watcher_.on_finished(identity_, now_ms);
+}
+
+void Stream::relay_paused(bool paused, std::int64_t now_ms) {
   const std::lock_guard lock(mutex_);
-  if (log_.finished()) return;
-  log_.finish(std::move(terminal));
-  is_held_ = false;
-  finished_ms_ = now_ms;
-  clients_gone_ms_.reset();
-  pump_all(now_ms);
+  now_ms_ = std::max(now_ms_, now_ms);
+  if (!paused) return end_pause();
+  if (!paused_since_ms_ && !log_.sealed() && !log_.finished()) paused_since_ms_ = now_ms_;
+}
+
+void Stream::end_pause() {
+  if (paused_since_ms_) paused_ms_ += now_ms_ - *paused_since_ms_;
+  paused_since_ms_.reset();
+}
+
+std::int64_t Stream::paused_ms() const {
+  const std::lock_guard lock(mutex_);
+  return paused_ms_ + (paused_since_ms_ ? now_ms_ - *paused_since_ms_ : 0);
+}
+
+bool Stream::let_go(bool also_read) {
+  std::int64_t delta = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    const bool is_read = std::ranges::any_of(clients_, [](const ClientPtr& client) { return !client->ended; });
+    if (!log_.finished() || (is_read && !also_read)) return false;
+    for (const ClientPtr& client : clients_) {
+      if (!std::exchange(client->ended, true)) client->exchange->abort();
+    }
+    is_let_go_ = true;
+    log_.drop_tokens();
+    delta = take_bytes_delta();
+  }
+  if (delta != 0) watcher_.on_bytes_held(identity_, delta);
+  return true;
 }
 
 void Stream::attach(const Reader& reader, std::int64_t now_ms) {
@@ -122,6 +170,7 @@ void Stream::attach(const Reader& reader, std::int64_t now_ms) {
   {
     const std::lock_guard lock(mutex_);
     now_ms_ = std::max(now_ms_, now_ms);
+    if (is_let_go_) return void(client->exchange->respond_error(let_go_error()));  // it was found before
     clients_.push_back(client);
     clients_gone_ms_.reset();
     if (client->renderer->streams()) {
@@ -291,6 +340,17 @@ Stream::Progress Stream::progress() const {
 EventId Stream::terminal_id() const {
   const std::lock_guard lock(mutex_);
   return log_.terminal_id();
+}
+
+base::Error with_pause(base::Error error, std::int64_t paused_ms) {
+  if (error.code != base::ErrorCode::kTimeout || paused_ms <= 0) return error;
+  error.message += fmt::format(
+      " Its worker was paused for {} ms of that for want of memory for streams: those of its tenant held more than "
+      "their share of "
+      "orchestratord.stream.buffer_bytes_max, or all together twice as much. Read them as they come, or run fewer at a "
+      "time.",
+      paused_ms);
+  return std::move(error).with("paused_ms", paused_ms);
 }
 
 }  // namespace llorch::orchestratord::streams

@@ -1,6 +1,7 @@
 #pragma once
 // One job's stream: the log, the clients that read it, and what a lost client means. Between them, nothing is rendered
 // for a client but the bytes its socket can take.
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -22,19 +23,21 @@ namespace llorch::orchestratord::streams {
 // Thread-safe. Made by a StreamHub. No member blocks.
 class Stream : public std::enable_shared_from_this<Stream> {
  public:
-  // The hub's callbacks; called without a lock of the stream.
-  struct Watcher {
-    virtual ~Watcher() = default;
-    virtual void on_bytes_held(std::int64_t delta) = 0;
-    virtual void on_clients_gone(const base::JobId& job_id) = 0;
-    // A client was sent everything; nobody can know whether it read it.
-    virtual void on_sent_to_the_end(const base::JobId& job_id) = 0;
-  };
   struct Identity {
     base::JobId job_id;
     wire::OnDisconnect on_disconnect = wire::OnDisconnect::kCancel;
-    std::string tenant_id;    // the account that the job was submitted from
-    std::uint64_t order = 0;  // smaller is older
+    std::string tenant_id;                              // the account that the job was submitted from
+    std::uint64_t order = 0;                            // smaller is older
+    std::atomic<std::int64_t>* tenant_bytes = nullptr;  // what all streams of the tenant hold; the hub's
+  };
+  // The hub's callbacks; called without a lock of the stream.
+  struct Watcher {
+    virtual ~Watcher() = default;
+    virtual void on_bytes_held(const Identity& identity, std::int64_t delta) = 0;
+    virtual void on_finished(const Identity& identity, std::int64_t now_ms) = 0;
+    virtual void on_clients_gone(const base::JobId& job_id) = 0;
+    // A client was sent everything; nobody can know whether it read it.
+    virtual void on_sent_to_the_end(const base::JobId& job_id) = 0;
   };
   Stream(Identity identity, const config::StreamConfig& limits, Watcher& watcher);
   ~Stream();
@@ -50,6 +53,10 @@ class Stream : public std::enable_shared_from_this<Stream> {
   void metrics(const wire::MetricsEvent& event, std::int64_t now_ms);
   void seal();
   void finish(ReplayLog::Terminal terminal, std::int64_t now_ms);
+  // Its relay is slowed down for want of memory from now on, or goes on.
+  void relay_paused(bool paused, std::int64_t now_ms);
+  // How long that was. The same from seal() or finish() on.
+  std::int64_t paused_ms() const;
 
   // ---- the reading side ----
   struct Reader {
@@ -66,6 +73,9 @@ class Stream : public std::enable_shared_from_this<Stream> {
   // Writes keep-alive comments, drops slow clients, ends the grace of a lost client. Returns when the next keep-alive
   // comment is due, if nothing is written until then; nullopt: never.
   std::optional<std::int64_t> tick(std::int64_t now_ms);
+  // Gives back the memory of its tokens and cuts off the clients that wait for more of them; who attaches later gets
+  // STREAM_OFFSET_GONE. False, and nothing happens: it is not finished, or a client waits and not `also_read`.
+  bool let_go(bool also_read);
   // Cuts off every client that waits for more; it can tell that the stream is not complete.
   void abort_clients();
 
@@ -103,6 +113,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   void pump_all(std::int64_t now_ms);
   void pump(const ClientPtr& client, std::int64_t now_ms);
   void pump_metrics(Client& client, std::int64_t now_ms);
+  void end_pause();
   void render_diverged(Client& client, std::string& bytes) const;
   void answer(Client& client);
   void write(Client& client, std::string_view bytes, std::int64_t now_ms);
@@ -118,6 +129,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   mutable std::mutex mutex_;
   ReplayLog log_;
   bool is_held_ = false;
+  bool is_let_go_ = false;
   std::vector<ClientPtr> clients_;
   wire::MetricsEvent metrics_;
   std::uint64_t metrics_version_ = 0;
@@ -126,9 +138,14 @@ class Stream : public std::enable_shared_from_this<Stream> {
   std::optional<std::int64_t> clients_gone_ms_;  // since when, while the job runs and somebody had been there
   std::optional<std::int64_t> finished_ms_;
   std::optional<std::int64_t> sent_ms_;  // when the kernel took the whole stream for a client
+  std::optional<std::int64_t> paused_since_ms_;
+  std::int64_t paused_ms_ = 0;  // before that
   std::int64_t bytes_accounted_ = 0;
 };
 
 using StreamPtr = std::shared_ptr<Stream>;
+
+// A TIMEOUT of a job whose relay was paused for so long says so; any other error is as it was.
+base::Error with_pause(base::Error error, std::int64_t paused_ms);
 
 }  // namespace llorch::orchestratord::streams

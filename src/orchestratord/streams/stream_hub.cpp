@@ -22,43 +22,54 @@ StreamHub::~StreamHub() = default;
 
 StreamPtr StreamHub::open(const base::JobId& job_id, wire::OnDisconnect on_disconnect, std::string tenant_id) {
   const std::lock_guard lock(mutex_);
-  StreamPtr& stream = streams_[job_id];
-  if (stream == nullptr) {
+  Entry& entry = streams_[job_id];
+  if (entry.stream == nullptr) {
+    const auto [tenant, is_new] = tenants_.try_emplace(tenant_id);
+    if (is_new) tenant->second.number = tenants_.size() - 1;
+    entry.tenant = &tenant->second;
     const std::uint64_t order = next_order_++;
-    stream = std::make_shared<Stream>(
-        Stream::Identity{
-            .job_id = job_id, .on_disconnect = on_disconnect, .tenant_id = std::move(tenant_id), .order = order},
-        options_.limits, static_cast<Stream::Watcher&>(*this));
+    entry.stream = std::make_shared<Stream>(Stream::Identity{.job_id = job_id,
+                                                             .on_disconnect = on_disconnect,
+                                                             .tenant_id = std::move(tenant_id),
+                                                             .order = order,
+                                                             .tenant_bytes = &entry.tenant->bytes_held},
+                                            options_.limits, static_cast<Stream::Watcher&>(*this));
     const auto ticks = static_cast<std::int64_t>(1 + order % options_.ticks_per_s);
     const std::int64_t first_ms = kLookEveryMs * ticks / static_cast<std::int64_t>(options_.ticks_per_s);
     const std::int64_t keep_alive_ms = options_.limits.keep_alive_ms;
     const std::int64_t now_ms = options_.clock->now().mono_ms;
-    looks_.push({now_ms + (keep_alive_ms > 0 ? std::min(first_ms, keep_alive_ms) : first_ms), stream});
+    looks_.push({now_ms + (keep_alive_ms > 0 ? std::min(first_ms, keep_alive_ms) : first_ms), entry.stream});
   }
-  return stream;
+  return entry.stream;
 }
 
 StreamPtr StreamHub::find(const base::JobId& job_id) const {
   const std::lock_guard lock(mutex_);
   const auto it = streams_.find(job_id);
-  return it == streams_.end() ? nullptr : it->second;
+  return it == streams_.end() ? nullptr : it->second.stream;
 }
 
 void StreamHub::forget(const base::JobId& job_id) {
   StreamPtr dropped;  // outlives the lock: its end reports back
   const std::lock_guard lock(mutex_);
+  dropped = take(job_id);
+}
+
+StreamPtr StreamHub::take(const base::JobId& job_id) {
   const auto it = streams_.find(job_id);
-  if (it == streams_.end()) return;
-  dropped = std::move(it->second);
+  if (it == streams_.end()) return nullptr;
+  const Entry entry = std::move(it->second);
+  if (entry.finished_ms) entry.tenant->finished.erase({*entry.finished_ms, entry.stream->identity().order});
   streams_.erase(it);
   checkpointed_.erase(job_id);
+  return entry.stream;
 }
 
 void StreamHub::relay_begins(const Stream& stream, Pause pause) {
   const std::lock_guard lock(mutex_);
   const std::uint64_t order = stream.identity().order;
   governor_.remove(order);
-  governor_.add(order);
+  governor_.add(order, tenants_.at(stream.identity().tenant_id).number);
   relays_[order] = std::move(pause);
 }
 
@@ -69,26 +80,67 @@ void StreamHub::relay_ends(const Stream& stream) {
   any_paused_ = governor_.paused_count() > 0;
 }
 
-void StreamHub::on_bytes_held(std::int64_t delta) {
+void StreamHub::on_bytes_held(const Stream::Identity& identity, std::int64_t delta) {
+  *identity.tenant_bytes += delta;
   const std::int64_t total = bytes_held_ += delta;
-  if (total <= options_.limits.buffer_bytes_max) return;
-  if (delta > 0) drop_sent({.count_max = kSentStreamsMax, .bytes_max = options_.limits.buffer_bytes_max});
+  if (delta < 0 || total <= options_.limits.buffer_bytes_max) return;
+  drop_sent({.count_max = kSentStreamsMax, .bytes_max = options_.limits.buffer_bytes_max});
   govern();
 }
 
-void StreamHub::govern() {
-  Pause change;
-  bool paused = false;
-  {
-    const std::lock_guard lock(mutex_);
-    const FlowGovernor::Change next = governor_.update(bytes_held_);
-    any_paused_ = governor_.paused_count() > 0;
-    const auto order = next.pause ? next.pause : next.resume;
-    if (!order) return;
-    paused = next.pause.has_value();
-    change = relays_.at(*order);
+void StreamHub::on_finished(const Stream::Identity& identity, std::int64_t now_ms) {
+  const std::lock_guard lock(mutex_);
+  const auto it = streams_.find(identity.job_id);
+  if (it == streams_.end() || it->second.stream->identity().order != identity.order) return;
+  it->second.finished_ms = now_ms;
+  it->second.tenant->finished.emplace(std::pair(now_ms, identity.order), identity.job_id);
+}
+
+std::vector<std::int64_t> StreamHub::held_by_tenant() const {
+  std::vector<std::int64_t> held(tenants_.size());
+  for (const auto& [id, tenant] : tenants_) held[tenant.number] = tenant.bytes_held;
+  return held;
+}
+
+// Takes the log that ended first of the tenant that holds the most, of those above their share, once its readers had the time
+// that a slow client has. Past the hard limit that time is not there.
+StreamPtr StreamHub::take_forgettable() {
+  const std::vector<std::int64_t> held = held_by_tenant();
+  const std::int64_t share = fair_share(held, governor_.bytes_low());
+  const bool is_short = bytes_held_ > governor_.bytes_hard();
+  const std::int64_t ended_by_ms = options_.clock->now().mono_ms - options_.limits.slow_client_timeout_ms;
+  const Tenant* most = nullptr;
+  for (const auto& [id, tenant] : tenants_) {
+    const std::int64_t bytes = held[tenant.number];
+    if (bytes <= share || tenant.finished.empty()) continue;
+    if (!is_short && tenant.finished.begin()->first.first > ended_by_ms) continue;
+    if (most == nullptr || bytes > held[most->number]) most = &tenant;
   }
-  change(paused);
+  return most == nullptr ? nullptr : take(base::JobId(most->finished.begin()->second));
+}
+
+void StreamHub::govern() {
+  // One at a time, so that a pause and its end are told in their order. Who is turned away is made up for by the next tick.
+  if (is_governing_.exchange(true)) return;
+  for (bool goes_on = true; goes_on;) {
+    StreamPtr forgotten;
+    Pause change;
+    bool paused = false;
+    {
+      const std::lock_guard lock(mutex_);
+      forgotten = take_forgettable();
+      if (forgotten == nullptr) {
+        const FlowGovernor::Change next = governor_.update(held_by_tenant());
+        any_paused_ = governor_.paused_count() > 0;
+        paused = next.pause.has_value();
+        if (const auto order = paused ? next.pause : next.resume) change = relays_.at(*order);
+      }
+    }
+    goes_on = forgotten != nullptr || paused;
+    if (forgotten != nullptr) forgotten->let_go(true);
+    if (change) change(paused);
+  }
+  is_governing_ = false;
 }
 
 void StreamHub::on_clients_gone(const base::JobId& job_id) {
@@ -112,7 +164,8 @@ void StreamHub::drop_sent(const SentLimits& limits) {
       oldest = std::move(sent_.front());
       sent_.pop_front();
     }
-    forget(oldest);  // a client that reads it again holds it to its end
+    const StreamPtr stream = find(oldest);
+    if (stream != nullptr && stream->let_go(false)) forget(oldest);  // a client that reads it again holds it to its end
   }
 }
 
@@ -120,7 +173,7 @@ std::vector<StreamPtr> StreamHub::all() const {
   const std::lock_guard lock(mutex_);
   std::vector<StreamPtr> out;
   out.reserve(streams_.size());
-  for (const auto& [job_id, stream] : streams_) out.push_back(stream);
+  for (const auto& [job_id, entry] : streams_) out.push_back(entry.stream);
   return out;
 }
 
@@ -131,7 +184,7 @@ std::vector<StreamPtr> StreamHub::take_due(std::int64_t now_ms) {
     StreamPtr stream = looks_.top().stream.lock();
     if (stream == nullptr) continue;
     const auto held = streams_.find(stream->identity().job_id);
-    (held != streams_.end() && held->second == stream ? due : forgotten).push_back(std::move(stream));
+    (held != streams_.end() && held->second.stream == stream ? due : forgotten).push_back(std::move(stream));
   }
   return due;
 }
@@ -165,7 +218,7 @@ void StreamHub::tick() {
     while (!sent_.empty() && !streams_.contains(sent_.front())) sent_.pop_front();
   }
   if (!moved.empty() && options_.on_checkpoints) options_.on_checkpoints(std::move(moved));
-  if (any_paused_) govern();
+  if (any_paused_ || bytes_held_ > options_.limits.buffer_bytes_max) govern();
 }
 
 void StreamHub::abort_clients() {

@@ -7,8 +7,11 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <queue>
+#include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -64,7 +67,8 @@ class StreamHub : private Stream::Watcher {
   Gauges gauges() const;
 
  private:
-  void on_bytes_held(std::int64_t delta) override;
+  void on_bytes_held(const Stream::Identity& identity, std::int64_t delta) override;
+  void on_finished(const Stream::Identity& identity, std::int64_t now_ms) override;
   void on_clients_gone(const base::JobId& job_id) override;
   void on_sent_to_the_end(const base::JobId& job_id) override;
   struct SentLimits {
@@ -73,6 +77,15 @@ class StreamHub : private Stream::Watcher {
   };
   void drop_sent(const SentLimits& limits);
   void govern();
+  struct Tenant {
+    std::size_t number = 0;  // an index
+    std::atomic<std::int64_t> bytes_held{0};
+    std::map<std::pair<std::int64_t, std::uint64_t>, base::JobId> finished;  // by the time of the end and the order
+  };
+  // These three under the lock. What they take outlives it: the end of a stream reports back.
+  std::vector<std::int64_t> held_by_tenant() const;
+  StreamPtr take_forgettable();
+  StreamPtr take(const base::JobId& job_id);
   std::vector<StreamPtr> all() const;
   struct Look {
     std::int64_t due_ms = 0;
@@ -84,6 +97,7 @@ class StreamHub : private Stream::Watcher {
   const Options options_;
   std::atomic<std::int64_t> bytes_held_{0};
   std::atomic<bool> any_paused_{false};
+  std::atomic<bool> is_governing_{false};
   mutable std::mutex mutex_;
   std::uint64_t next_order_ = 0;
   FlowGovernor governor_;
@@ -91,8 +105,14 @@ class StreamHub : private Stream::Watcher {
   std::unordered_map<base::JobId, EventId> checkpointed_;
   std::deque<base::JobId> sent_;  // to the end, oldest first; some are forgotten already
   std::priority_queue<Look, std::vector<Look>, std::greater<>>
-      looks_;                                           // one of each stream, and of some forgotten ones
-  std::unordered_map<base::JobId, StreamPtr> streams_;  // destroyed first: streams report to the rest
+      looks_;                              // one of each stream, and of some forgotten ones
+  std::map<std::string, Tenant> tenants_;  // all that ever had a stream: as many as are configured
+  struct Entry {
+    StreamPtr stream;
+    Tenant* tenant = nullptr;
+    std::optional<std::int64_t> finished_ms;
+  };
+  std::unordered_map<base::JobId, Entry> streams_;  // destroyed first: streams report to the rest
 };
 
 }  // namespace llorch::orchestratord::streams

@@ -1,34 +1,51 @@
 #pragma once
-// Chooses the jobs whose workers pause when all streams together hold more than stream.buffer_bytes_max: the newest
-// first, never the oldest, so that some job always ends and frees its share. Pure, not thread-safe.
+// Chooses the jobs whose workers pause when all streams together hold more than stream.buffer_bytes_max: those of the tenants
+// that hold more than their share, and past twice that those of everybody. Of a tenant the newest go first. The oldest job of
+// all never pauses, so that some job always ends and frees what it holds. Pure, not thread-safe.
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
-#include <set>
+#include <span>
 
 namespace llorch::orchestratord::streams {
+
+// The most that each tenant may hold so that all together hold `bytes_max`, where those that hold less leave the rest to the
+// others. The largest number if they hold no more than `bytes_max`. `held`: by tenant.
+std::int64_t fair_share(std::span<const std::int64_t> held, std::int64_t bytes_max);
 
 class FlowGovernor {
  public:
   explicit FlowGovernor(std::int64_t bytes_max) : bytes_max_(bytes_max) {}
 
-  // `order` grows with the age of the job: the smaller, the older. REQUIRES not added before.
-  void add(std::uint64_t order) { running_.insert(order); }
+  // `order` grows with the age of the job: the smaller, the older. `tenant` is an index. REQUIRES not added before.
+  void add(std::uint64_t order, std::size_t tenant) { running_[order] = tenant; }
   void remove(std::uint64_t order) {
     running_.erase(order);
     paused_.erase(order);
   }
 
-  // At most one change per call; call it whenever the total changes and from time to time.
+  // At most one change per call; call it whenever what is held changes and from time to time. `held`: by tenant.
   struct Change {
     std::optional<std::uint64_t> pause;
     std::optional<std::uint64_t> resume;
   };
-  Change update(std::int64_t bytes_total);
+  Change update(std::span<const std::int64_t> held);
   std::size_t paused_count() const { return paused_.size(); }
 
+  // Who has a paused job goes on below it: at the limit itself a stream would flap.
+  std::int64_t bytes_low() const { return bytes_max_ - bytes_max_ / 8; }
+  // Past it no stream grows but that of the oldest job. Those that have ended stay within their tenants' shares, so all together
+  // hold no more than bytes_max above it, and what the oldest job adds.
+  std::int64_t bytes_hard() const { return 2 * bytes_max_; }
+
  private:
+  using Jobs = std::map<std::uint64_t, std::size_t>;  // tenants by order
+  // Moves it; answers its order.
+  static std::uint64_t take(Jobs& from, Jobs::iterator job, Jobs& to);
+
   std::int64_t bytes_max_;
-  std::set<std::uint64_t> running_, paused_;
+  Jobs running_, paused_;
 };
 
 }  // namespace llorch::orchestratord::streams

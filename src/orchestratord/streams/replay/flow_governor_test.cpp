@@ -3,40 +3,83 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
+#include <set>
+#include <vector>
+
 namespace llorch::orchestratord::streams {
 namespace {
 
+using Held = std::vector<std::int64_t>;  // by tenant
+
 TEST(FlowGovernor, PausesTheNewestAndResumesTheOldest) {
   FlowGovernor governor(80);
-  for (const std::uint64_t order : {1u, 2u, 3u}) governor.add(order);
-  EXPECT_EQ(governor.update(80).pause, std::nullopt);
-  EXPECT_EQ(governor.update(81).pause, 3u);
-  EXPECT_EQ(governor.update(81).pause, 2u);
-  EXPECT_EQ(governor.update(81).pause, std::nullopt) << "the oldest goes on";
-  EXPECT_EQ(governor.update(75).resume, std::nullopt) << "not before 7/8";
-  EXPECT_EQ(governor.update(70).resume, 2u);
-  EXPECT_EQ(governor.update(70).resume, 3u);
-  EXPECT_EQ(governor.update(70).resume, std::nullopt);
+  for (const std::uint64_t order : {1u, 2u, 3u}) governor.add(order, 0);
+  EXPECT_EQ(governor.update(Held{80}).pause, std::nullopt);
+  EXPECT_EQ(governor.update(Held{81}).pause, 3u);
+  EXPECT_EQ(governor.update(Held{81}).pause, 2u);
+  EXPECT_EQ(governor.update(Held{81}).pause, std::nullopt) << "the oldest goes on";
+  EXPECT_EQ(governor.update(Held{75}).resume, std::nullopt) << "not before 7/8";
+  EXPECT_EQ(governor.update(Held{70}).resume, 2u);
+  EXPECT_EQ(governor.update(Held{70}).resume, 3u);
+  EXPECT_EQ(governor.update(Held{70}).resume, std::nullopt);
 }
 
 TEST(FlowGovernor, WhenTheOldestEndsTheNextOneGoesOn) {
   FlowGovernor governor(80);
-  for (const std::uint64_t order : {1u, 2u}) governor.add(order);
-  EXPECT_EQ(governor.update(100).pause, 2u);
+  for (const std::uint64_t order : {1u, 2u}) governor.add(order, 0);
+  EXPECT_EQ(governor.update(Held{100}).pause, 2u);
   governor.remove(1);
-  EXPECT_EQ(governor.update(100).resume, 2u);
+  EXPECT_EQ(governor.update(Held{100}).resume, 2u);
 }
 
 // Between 7/8 and the limit nobody else is resumed, and a younger one may be running.
 TEST(FlowGovernor, TheOldestDoesNotWaitForAYoungerOne) {
   FlowGovernor governor(80);
-  for (const std::uint64_t order : {1u, 2u}) governor.add(order);
-  EXPECT_EQ(governor.update(100).pause, 2u);
-  governor.add(3);
+  for (const std::uint64_t order : {1u, 2u}) governor.add(order, 0);
+  EXPECT_EQ(governor.update(Held{100}).pause, 2u);
+  governor.add(3, 0);
   governor.remove(1);
-  EXPECT_EQ(governor.update(75).resume, 2u);
-  EXPECT_EQ(governor.update(100).pause, 3u);
-  EXPECT_EQ(governor.update(75).resume, std::nullopt);
+  EXPECT_EQ(governor.update(Held{75}).resume, 2u);
+  EXPECT_EQ(governor.update(Held{100}).pause, 3u);
+  EXPECT_EQ(governor.update(Held{75}).resume, std::nullopt);
+}
+
+TEST(FlowGovernor, WhatSomeLeaveIsSharedByTheOthers) {
+  EXPECT_GT(fair_share(Held{40, 40}, 80), 1'000'000) << "there is room for all";
+  EXPECT_EQ(fair_share(Held{81}, 80), 80);
+  EXPECT_EQ(fair_share(Held{0, 70, 20}, 80), 60);
+  EXPECT_EQ(fair_share(Held{70, 50, 20}, 80), 30);
+  EXPECT_EQ(fair_share(Held{70, 60, 50}, 80), 26);
+}
+
+TEST(FlowGovernor, WhoHoldsLittleGoesOn) {
+  FlowGovernor governor(80);
+  for (const std::uint64_t order : {1u, 2u, 3u}) governor.add(order, 0);
+  for (const std::uint64_t order : {4u, 5u}) governor.add(order, 1);
+  governor.add(6, 2);
+  EXPECT_EQ(governor.update(Held{75, 5, 5}).pause, 3u);
+  EXPECT_EQ(governor.update(Held{75, 5, 5}).pause, 2u);
+  EXPECT_EQ(governor.update(Held{75, 36, 5}).pause, std::nullopt) << "37 each are there for two";
+  EXPECT_EQ(governor.update(Held{75, 38, 5}).pause, 5u);
+  EXPECT_EQ(governor.update(Held{75, 38, 5}).pause, 4u);
+  EXPECT_EQ(governor.update(Held{75, 38, 26}).pause, std::nullopt);
+  EXPECT_EQ(governor.update(Held{75, 38, 27}).pause, 6u);
+  EXPECT_EQ(governor.update(Held{75, 38, 27}).resume, std::nullopt);
+  EXPECT_EQ(governor.update(Held{20, 38, 27}).resume, 2u) << "of those within their share the oldest";
+}
+
+TEST(FlowGovernor, PastTwiceTheLimitNobodyGoesOnButTheOldest) {
+  FlowGovernor governor(80);
+  governor.add(1, 0);
+  governor.add(2, 0);
+  governor.add(3, 1);
+  EXPECT_EQ(governor.update(Held{155, 5}).pause, 2u);
+  EXPECT_EQ(governor.update(Held{155, 5}).pause, std::nullopt);
+  EXPECT_EQ(governor.update(Held{156, 5}).pause, 3u);
+  EXPECT_EQ(governor.update(Held{156, 5}).pause, std::nullopt);
+  EXPECT_EQ(governor.update(Held{150, 5}).resume, std::nullopt) << "not before 7/8";
+  EXPECT_EQ(governor.update(Held{135, 5}).resume, 3u);
+  EXPECT_EQ(governor.update(Held{135, 5}).resume, std::nullopt);
 }
 
 // Liveness: whatever happens, after enough updates something runs, and it is the oldest.
@@ -49,7 +92,7 @@ TEST(FlowGovernor, SomethingAlwaysRuns) {
       const int action = *rc::gen::inRange(0, 4);
       if (action == 0) {
         const auto order = static_cast<std::uint64_t>(i);
-        governor.add(order);
+        governor.add(order, order % 3);
         all.insert(order);
       } else if (action == 1 && !all.empty()) {
         const auto order = *rc::gen::elementOf(std::vector<std::uint64_t>(all.begin(), all.end()));
@@ -57,9 +100,10 @@ TEST(FlowGovernor, SomethingAlwaysRuns) {
         all.erase(order);
         paused.erase(order);
       }
-      const std::int64_t total = *rc::gen::inRange(0, 200);
+      const Held held{*rc::gen::inRange(0, 90), *rc::gen::inRange(0, 90), *rc::gen::inRange(0, 90)};
+      const std::int64_t total = held[0] + held[1] + held[2];
       for (int settle = 0; settle < 250; ++settle) {
-        const auto change = governor.update(total);
+        const auto change = governor.update(held);
         if (change.pause) RC_ASSERT(paused.insert(*change.pause).second);
         if (change.resume) RC_ASSERT(paused.erase(*change.resume) == 1);
         if (!change.pause && !change.resume) break;
@@ -68,6 +112,8 @@ TEST(FlowGovernor, SomethingAlwaysRuns) {
       RC_ASSERT(governor.paused_count() == paused.size());
       if (!all.empty()) RC_ASSERT(!paused.contains(*all.begin()));
       if (total <= 80) RC_ASSERT(paused.empty());
+      if (total > 200) RC_ASSERT(all.size() <= paused.size() + 1);
+      for (const std::uint64_t order : paused) RC_ASSERT(total > 175 || held[order % 3] > 87 / 3);
     }
   }));
 }

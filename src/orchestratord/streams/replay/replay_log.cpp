@@ -7,6 +7,9 @@
 namespace llorch::orchestratord::streams {
 namespace {
 
+// Up to here memory doubles when it grows; from here on it grows by a quarter, for all of it counts as held.
+constexpr std::size_t kDoubledBytesMax = 64 << 10;
+
 std::uint64_t first_8_bytes(const base::Sha256Digest& digest) {
   std::uint64_t out = 0;
   for (std::size_t i = 0; i < 8; ++i) out = out << 8 | digest[i];
@@ -51,10 +54,29 @@ base::Result<> ReplayLog::token(const TokenView& token) {
   const auto text_size = static_cast<std::uint32_t>(token.t.size());
   hash_.update_u32_le(static_cast<std::uint32_t>(token.i)).update_u32_le(text_size).update(token.t);
   prefix_ = first_8_bytes(hash_.digest());
+  grow(token.t.size() + token.logprobs.size());
   bytes_.append(token.t).append(token.logprobs);
   tokens_.push_back({.end = bytes_.size(), .prefix = prefix_, .text_size = text_size, .id = token.id.value_or(kNoId)});
   ++attempt_tokens_;
   return {};
+}
+
+void ReplayLog::grow(std::size_t bytes) {
+  const std::size_t wanted = bytes_.size() + bytes;
+  if (wanted > bytes_.capacity() && bytes_.size() >= kDoubledBytesMax) {
+    std::string larger;  // one that holds something doubles whatever it is asked for
+    larger.reserve(std::max(wanted, bytes_.size() + bytes_.size() / 4));
+    larger.append(bytes_);
+    bytes_ = std::move(larger);
+  }
+  if (tokens_.size() == tokens_.capacity() && tokens_.size() * sizeof(Held) >= kDoubledBytesMax)
+    tokens_.reserve(tokens_.size() + tokens_.size() / 4);
+}
+
+void ReplayLog::drop_tokens() {
+  ASSERT(finished());
+  std::string().swap(bytes_);
+  std::vector<Held>().swap(tokens_);
 }
 
 void ReplayLog::finish(Terminal terminal) {

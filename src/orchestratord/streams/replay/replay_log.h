@@ -57,6 +57,9 @@ class ReplayLog {
   // The same of the terminal event, which is none while not finished.
   void render_terminal(Renderer& renderer, std::string& out) const;
 
+  // Gives back the memory of the tokens. REQUIRES finished; nothing is rendered after it.
+  void drop_tokens();
+
   std::size_t bytes_held() const { return bytes_.capacity() + tokens_.capacity() * sizeof(Held); }
 
  private:
@@ -68,6 +71,8 @@ class ReplayLog {
     base::TokenId id = kNoId;
   };
   TokenView held(std::int64_t i) const;
+  // Makes room for one more token of so many bytes.
+  void grow(std::size_t bytes);
 
   std::optional<wire::QueuedEvent> queued_;
   std::optional<wire::StartedEvent> started_;

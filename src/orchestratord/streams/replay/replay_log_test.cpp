@@ -230,6 +230,19 @@ TEST(ReplayLog, LogprobsAreNoPartOfTheIds) {
 }
 
 // Promise 3: a retry's tokens are compared one by one; clients see no second start, no gap, no duplicate.
+// What a log holds counts against its tenant: a string that doubles would hold twice its text.
+TEST(ReplayLog, ALongLogHoldsLittleMoreThanItsTokens) {
+  ReplayLog log = log_with({});
+  const std::string text(1000, 'x');
+  for (std::int64_t i = 0; i < 5600; ++i) {
+    ASSERT_TRUE(log.token({.t = text, .i = i}));
+    ASSERT_LE(log.bytes_held(), static_cast<std::size_t>(i + 1) * 1024 * 5 / 4 + (70 << 10)) << i;
+  }
+  log.finish(kEnd);
+  log.drop_tokens();
+  EXPECT_LT(log.bytes_held(), 100u);
+}
+
 TEST(ReplayLog, ARetryContinuesWhereTheFirstAttemptBroke) {
   ReplayLog log = log_with({"a", "b"});
   Cursor cursor = attach(std::nullopt);
