@@ -363,7 +363,7 @@ void Admissions::restore(jobs::RestoredJob& r, std::int64_t settled_unix_ms) {
   job.submitted_ms = std::max(now_.mono_ms - age, not_before_ms);
   const bool was_running = r.status != JobStatus::kQueued;
   job.resumes_attempt = was_running && r.attempts > 0;
-  groups_.put_back(job, now_.mono_ms, !was_running);
+  groups_.put_back(job, now_.mono_ms, !was_running && r.attempts == 0);
   arm_job_timers(job);
   auto error = context_error(job.spec);
   if (!r.payload_available) {

@@ -228,6 +228,18 @@ TEST(Restart, AClockThatWasSetForwardEndsNoDeadline) {
   EXPECT_EQ(d.query("week").status, JobStatus::kQueued);
 }
 
+// A job that was tried once is not dropped for a newer one, whether it waited for its next attempt or ran.
+TEST(Restart, WhatWasDispatchedOnceIsNotDisplaced) {
+  for (const auto status : {JobStatus::kQueued, JobStatus::kRunning}) {
+    Restored restored;
+    restored.jobs.push_back({.spec = Driver::spec("j1", {}), .status = status, .attempts = 1});
+    Driver d(CoreConfig{.queue = {.capacity = 1, .policy = config::QueuePolicy::kDropLru}}, restored);
+    d.submit("j2");
+    EXPECT_FALSE(d.only<AnswerSubmit>().result);
+    EXPECT_TRUE(d.none<Finish>());
+  }
+}
+
 TEST(Restart, RunningJobsFailIfTheOperatorSaysSo) {
   Restored restored;
   restored.jobs.push_back({.spec = Driver::spec("j1", {}), .status = JobStatus::kDispatched, .attempts = 1});
