@@ -20,7 +20,7 @@ void State::verify() const {
   for (const auto& [arrival, job] : jobs.all()) {
     const JobGroup& l = groups.at(job.group);
     if (!seen.insert(job.group).second || !groups.queue().head_of(job.group)) continue;
-    const wire::ModelFacts& facts = models.at(l.model).facts;
+    const wire::ModelFacts& facts = l.facts;
     ASSERT(l.wait, "model {} waits for nothing", facts.digest);
     if (!groups.may_run(l)) continue;
     for (const Worker* w : registry.workers_of(facts.digest)) {

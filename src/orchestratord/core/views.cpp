@@ -68,9 +68,8 @@ std::string Views::no_room(const wire::ModelFacts& facts, std::string_view where
 
 // Of the worker that has come furthest.
 std::optional<std::int64_t> Views::load_percent_for(const JobGroup& l) const {
-  const Model& m = model(l.model);
   std::optional<std::int64_t> most;
-  for (const auto* list : {&registry_.loading_of(m.facts.model_ref), &registry_.workers_of(m.facts.digest)}) {
+  for (const auto* list : {&registry_.loading_of(l.facts.model_ref), &registry_.workers_of(l.facts.digest)}) {
     for (const Worker* w : *list) {
       if (w->info.status == wire::WorkerStatus::kStarting && accepts(l, *w))
         most = std::max(most, w->info.load_percent);
@@ -156,13 +155,13 @@ wire::WaitReason Views::wait_reason(const Job& job, const std::optional<placemen
                       std::max<std::int64_t>(0, m.starts.not_before_ms() - now_.mono_ms));
       break;
     case WaitCode::kMemory:
-      human = fmt::format("{}.{}", no_room(m.facts, where, of_group->free_bytes_max),
+      human = fmt::format("{}.{}", no_room(l.facts, where, of_group->free_bytes_max),
                           of_group->kept ? " A model that was just loaded stays for as long as its load took." : "");
       break;
     case WaitCode::kEviction:
       human = fmt::format(
           "{}, and eviction.worker_policy is manual. Make room with `llorch pool purge POOL --model MODEL`.",
-          no_room(m.facts, where, of_group->free_bytes_max));
+          no_room(l.facts, where, of_group->free_bytes_max));
       break;
     case WaitCode::kPool: human = wait_for_pool(l, where); break;
     case WaitCode::kRetry:

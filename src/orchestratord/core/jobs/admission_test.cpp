@@ -82,6 +82,27 @@ TEST(Admission, AFailingStoreIsKnownForAWhile) {
   EXPECT_FALSE(failing());
 }
 
+// What another reference to the same bytes says of devices and memory is that of its own jobs.
+TEST(Admission, AnotherReferenceToTheSameBytesFailsNobodysJob) {
+  jobs::JobSpec other = Driver::spec("other", {.devices = 2});
+  other.model.model_ref = "file:/link.gguf";
+  for (const bool is_preview : {true, false}) {
+    Driver d;
+    d.submit("j1");
+    if (is_preview) {
+      d.send(QueryPreview{{++d.requests}, other});
+    } else {
+      d.send(Submit{{++d.requests}, other});
+      EXPECT_TRUE(d.only<AnswerSubmit>().result) << "a pool with two devices may come";
+    }
+    d.see(d.pool_state());  // of one
+    for (const Finish& end : d.all<Finish>()) EXPECT_EQ(end.job_id.value, "other");
+    const auto start = d.only<StartWorker>().request;
+    EXPECT_EQ(start.model_ref, "file:/a.gguf");
+    EXPECT_EQ(start.gpu_id, "0");
+  }
+}
+
 // What is displaced under the policies is said, and so is it when nothing is.
 TEST(Admission, AQueueThatGivesNoWaySaysSo) {
   for (const auto policy : {config::QueuePolicy::kReject, config::QueuePolicy::kDropLru}) {

@@ -89,7 +89,7 @@ placement::PlacementInput Scheduler::input_for(const JobGroup& l, const Job& job
   placement::PlacementInput input{
       .rank = {priority, job.arrival},
       .model = l.model,
-      .memory_bytes = m.facts.memory_bytes,
+      .memory_bytes = l.facts.memory_bytes,
       .algorithm = config_.scheduling.algorithm,
       .tokens_expected = std::min(m.tokens_out.get().value_or(job.spec.max_tokens), job.spec.max_tokens),
       .eviction = config_.eviction.worker_policy,
@@ -107,7 +107,7 @@ placement::PlacementInput Scheduler::input_for(const JobGroup& l, const Job& job
 
 // REQUIRES: `scratch` is that of input_for() of this group.
 placement::Devices Scheduler::devices_for(const JobGroup& l, PassScratch& scratch) {
-  const std::int64_t devices_count = model(l.model).facts.devices;
+  const std::int64_t devices_count = l.facts.devices;
   const auto all = devices_count > 1 ? collect_masks(l, scratch) : collect_devices(scratch);
   scratch.tiers.clear();
   scratch.failed.clear();
@@ -134,7 +134,7 @@ void Scheduler::collect_workers(const JobGroup& l, const Home& affine, PassScrat
   scratch.workers.clear();
   scratch.worker_choices.clear();
   // With one version there is nothing to compare but for devices.
-  const bool one_version = l.version.empty() && registry_.versions_count(m.facts.digest) <= 1;
+  const bool one_version = l.version.empty() && registry_.versions_count(l.facts.digest) <= 1;
   scratch.replicas = one_version ? ReplicaRule{} : s_.replicas.replica_rule(m, &l);
   const auto loads = [&](const Worker& w) {
     if (w.info.status != wire::WorkerStatus::kStarting || !s_.desired.pool_open(w.pool_id)) return false;
@@ -144,8 +144,8 @@ void Scheduler::collect_workers(const JobGroup& l, const Home& affine, PassScrat
         accepts(l, w) && (!pool.devices.contains(w.devices.front()) || scratch.replicas.allows(pool, w.info.gpu_id));
     return for_it || is_in_the_way(l, w);
   };
-  for (Worker* w : registry_.workers_of(m.facts.digest)) {
-    if (!s_.replicas.serves(*w, m.facts)) continue;
+  for (Worker* w : registry_.workers_of(l.facts.digest)) {
+    if (!s_.replicas.serves(*w, l.facts)) continue;
     const Tier t = tier(l, w->pool_id, w->info.gpu_id);
     if (t == Tier::kExcluded) {
       ++input.workers_excluded;
@@ -172,7 +172,7 @@ void Scheduler::collect_workers(const JobGroup& l, const Home& affine, PassScrat
     }
     scratch.worker_choices.push_back(choice);
   }
-  for (const auto* list : {&registry_.loading_of(m.facts.model_ref), &registry_.workers_of(m.facts.digest)}) {
+  for (const auto* list : {&registry_.loading_of(l.facts.model_ref), &registry_.workers_of(l.facts.digest)}) {
     input.starting |= std::any_of(list->begin(), list->end(), [&](const Worker* w) { return loads(*w); });
   }
   input.workers = scratch.worker_choices;
@@ -180,7 +180,7 @@ void Scheduler::collect_workers(const JobGroup& l, const Home& affine, PassScrat
 
 // While a worker loads, its devices load the model into no other one: a place that shares one of them has to wait.
 bool Scheduler::is_in_the_way(const JobGroup& l, const Worker& w) const {
-  const std::int64_t devices_count = model(l.model).facts.devices;
+  const std::int64_t devices_count = l.facts.devices;
   if (devices_count == 1) return false;
   const auto places =
       pools::places_for(*registry_.find_pool(w.pool_id), devices_count, l.placement.require_device_mask);
@@ -241,7 +241,7 @@ std::span<const DeviceChoice> Scheduler::collect_masks(const JobGroup& l, PassSc
   scratch.residents.clear();
   scratch.device_choices.clear();
   scratch.masks.clear();
-  const std::int64_t devices_count = model(l.model).facts.devices;
+  const std::int64_t devices_count = l.facts.devices;
   for (const auto& [pool_id, pool] : registry_.pools()) {
     auto places = pools::places_for(pool, devices_count, l.placement.require_device_mask);
     std::ranges::move(places, std::back_inserter(scratch.masks));
@@ -316,7 +316,7 @@ void Scheduler::stage(const Job& job, const Decision& decision, const PassScratc
   if (const auto* evict = std::get_if<Evict>(&decision)) device = evict->device;
   if (const auto* reserve = std::get_if<Reserve>(&decision)) device = reserve->device;
   const auto* wait = std::get_if<Wait>(&decision);
-  const wire::ModelFacts& facts = model(job.model).facts;
+  const wire::ModelFacts& facts = group(job.group).facts;
   if (wait && wait->code == WaitCode::kMemory) {
     for (const DeviceChoice& choice : scratch.device_choices) {
       const bool excluded = !scratch.tiers.empty() && scratch.tiers[choice.device] == Tier::kExcluded;

@@ -38,7 +38,7 @@ bool Replicas::serves(const Worker& worker, const wire::ModelFacts& facts) const
 // A worker has it, or a place that its jobs accept had it last and can hold the model.
 bool Replicas::version_is_around(const JobGroup& l) const {
   if (l.version.empty()) return false;
-  const wire::ModelFacts& facts = model(l.model).facts;
+  const wire::ModelFacts& facts = l.facts;
   const auto& workers = registry_.workers_of(facts.digest);
   const auto has_it = [&](const Worker* w) { return w->version == l.version && accepts(l, *w) && serves(*w, facts); };
   if (std::any_of(workers.begin(), workers.end(), has_it)) return true;
@@ -109,10 +109,9 @@ std::optional<placement::Rank> Replicas::first_waiting_for(const Worker& worker,
 }
 
 bool Replicas::has_serving_worker(const JobGroup& l) const {
-  const Model& m = model(l.model);
-  const auto& workers = registry_.workers_of(m.facts.digest);
+  const auto& workers = registry_.workers_of(l.facts.digest);
   return std::any_of(workers.begin(), workers.end(), [&](const Worker* w) {
-    return accepts(l, *w) && serves(*w, m.facts) && keeps_replica_set(l, *w);
+    return accepts(l, *w) && serves(*w, l.facts) && keeps_replica_set(l, *w);
   });
 }
 

@@ -84,7 +84,7 @@ wire::CandidatePlace Scheduler::snapshot_of(const placement::DeviceChoice& choic
 
 wire::PlacementSnapshotJob Scheduler::snapshot_of(const JobGroup& l, const Job& job, Priority priority,
                                                   PassScratch& scratch) {
-  const wire::ModelFacts& facts = model(l.model).facts;
+  const wire::ModelFacts& facts = l.facts;
   const placement::PlacementInput input = input_for(l, job, priority, scratch);
   const placement::Devices devices = devices_for(l, scratch);
   wire::PlacementSnapshotJob out{.job_id = job.spec.job_id.value,

@@ -84,9 +84,9 @@ void DesiredStates::on(ReloadPool& e) {
 }
 
 Reload Filling::reload_of(const wire::DesiredReload& order) {
-  Reload reload{.to = models_.intern(order.model), .before = {}, .places = {}, .error = {}};
+  Reload reload{.to = models_.renew(order.model), .before = {}, .places = {}, .error = {}};
   for (const wire::DesiredReload::Place& place : order.before) {
-    reload.before.push_back({.gpu_id = place.gpu_id, .model = models_.intern(place.model), .worker = {}});
+    reload.before.push_back({.gpu_id = place.gpu_id, .model = models_.renew(place.model), .worker = {}});
   }
   return reload;
 }

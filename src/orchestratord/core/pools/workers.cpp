@@ -27,12 +27,12 @@ bool is_loading_there(const Error& error) { return base::has_detail(error, "reas
 }  // namespace
 
 base::WorkerId Workers::start_worker(const StartOrder& order, const base::PoolId& pool_id, const std::string& gpu_id) {
-  const Model& m = model(order.model);
+  const wire::ModelFacts& facts = order.group ? group(*order.group).facts : model(order.model).facts;
   Pool& pool = *registry_.find_pool(pool_id);
   std::optional<std::int64_t> context_tokens = config_.worker_context_tokens;
-  if (context_tokens && m.facts.context_length > 0) *context_tokens = std::min(*context_tokens, m.facts.context_length);
+  if (context_tokens && facts.context_length > 0) *context_tokens = std::min(*context_tokens, facts.context_length);
   wire::StartWorkerRequest request{.worker_id = "worker-" + base::uuid_v4(entropy_),
-                                   .model_ref = m.facts.model_ref,
+                                   .model_ref = facts.model_ref,
                                    .gpu_id = gpu_id,
                                    .context_tokens = context_tokens,
                                    .slots = config_.worker_slots,
@@ -40,12 +40,12 @@ base::WorkerId Workers::start_worker(const StartOrder& order, const base::PoolId
                                    .kv_dtype = config_.kv_dtype,
                                    .image_tokens_max = config_.worker_image_tokens_max};
   wire::WorkerInfo info{.worker_id = request.worker_id,
-                        .model_ref = m.facts.model_ref,
-                        .model_digest = m.facts.digest,
+                        .model_ref = facts.model_ref,
+                        .model_digest = facts.digest,
                         .gpu_id = gpu_id,
                         .slots_total = config_.worker_slots,
                         .kv_dtype = config_.kv_dtype};
-  Worker& worker = registry_.add_starting(pool_id, std::move(info), m.facts.memory_bytes, now_);
+  Worker& worker = registry_.add_starting(pool_id, std::move(info), facts.memory_bytes, now_);
   if (order.group) worker.started_for = order.group->value;
   for (const auto* device : registry_.devices_at(pool, gpu_id)) {
     ASSERT(device->accounted_bytes() <= device->info.vram_total_bytes, "gpu {}: {} of {} bytes accounted",
@@ -57,8 +57,8 @@ base::WorkerId Workers::start_worker(const StartOrder& order, const base::PoolId
       {{"worker_id", request.worker_id},
        {"pool_id", pool_id},
        {"gpu_id", gpu_id},
-       {"model_digest", m.facts.digest},
-       {"memory_bytes", m.facts.memory_bytes}});
+       {"model_digest", facts.digest},
+       {"memory_bytes", facts.memory_bytes}});
   base::WorkerId id(request.worker_id);
   emit(StartWorker{pool_id, pool.endpoint, std::move(request), order.correlation_id});
   return id;
@@ -335,7 +335,7 @@ void Workers::start_failed(const FailedStart& start, Error error) {
 
 // Whether a pool beside `failed` that its round does not rule out could run the group's jobs, now or when it is back.
 bool Workers::has_other_pool(const JobGroup& l, const ReplicaRule& rule, const std::optional<base::PoolId>& failed) {
-  const wire::ModelFacts& facts = model(l.model).facts;
+  const wire::ModelFacts& facts = l.facts;
   return std::ranges::any_of(registry_.pools(), [&](const auto& item) {
     const auto& [pool_id, pool] = item;
     if (pool_id == failed || l.start_round.is_ruled_out(pool_id) || s_.desired.is_closed(pool_id)) return false;

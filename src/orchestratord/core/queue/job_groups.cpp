@@ -1,5 +1,6 @@
 // JobGroups: jobs of one model that may run at the same places (ORCH-3903), and count against the same quota.
 #include <algorithm>
+#include <utility>
 
 #include "base/assert.h"
 #include "orchestratord/core/queue/job_groups.h"
@@ -25,15 +26,28 @@ Model* Models::find(const std::string& digest) {
 
 ModelIndex Models::intern(const wire::ModelFacts& facts) {
   const auto [it, is_new] = index_of_.try_emplace(facts.digest, ModelIndex{models_.size()});
-  if (is_new) models_.emplace_back().index = it->second;
-  at(it->second).facts = facts;  // the newest reference to the same bytes
+  if (!is_new) return it->second;
+  Model& m = models_.emplace_back();
+  m.index = it->second;
+  m.facts = facts;
   return it->second;
+}
+
+ModelIndex Models::renew(const wire::ModelFacts& facts) {
+  const ModelIndex index = intern(facts);
+  at(index).facts = facts;
+  return index;
 }
 
 GroupIndex JobGroups::intern(ModelIndex model, const jobs::JobSpec& spec, const std::string& version) {
   const bool counted = ledger_.concurrent_max(spec.tenant_id) > 0;
-  const auto [it, is_new] =
-      index_of_.try_emplace(GroupKey{model, spec.placement, counted ? spec.tenant_id : std::string(), version});
+  const auto [it, is_new] = index_of_.try_emplace(GroupKey{.model = model,
+                                                           .placement = spec.placement,
+                                                           .tenant_id = counted ? spec.tenant_id : std::string(),
+                                                           .version = version,
+                                                           .model_ref = spec.model.model_ref,
+                                                           .devices = spec.model.devices,
+                                                           .memory_bytes = spec.model.memory_bytes});
   if (!is_new) return it->second;
   if (free_.empty()) {
     it->second = GroupIndex{groups_.size()};
@@ -43,6 +57,7 @@ GroupIndex JobGroups::intern(ModelIndex model, const jobs::JobSpec& spec, const 
     free_.pop_back();
   }
   JobGroup& l = at(it->second) = JobGroup{it->first};
+  l.facts = spec.model;
   l.anywhere = placement::is_anywhere(l.placement);
   models_.at(model).groups.value_.push_back(it->second);
   return it->second;
@@ -52,6 +67,12 @@ void JobGroups::enter(Job& job, GroupIndex index) {
   job.group = index;
   job.model = at(index).model;
   ++at(index).jobs.value_;
+  at(index).facts = job.spec.model;
+  Model& m = models_.at(job.model);
+  const wire::ModelFacts before = std::exchange(m.facts, job.spec.model);  // but for what is a reference's own
+  m.facts.model_ref = before.model_ref;
+  m.facts.devices = before.devices;
+  m.facts.memory_bytes = before.memory_bytes;
 }
 
 void JobGroups::leave(const Job& job) {
@@ -118,7 +139,7 @@ void JobGroups::drop_if_empty(GroupIndex index) {
   if (l.jobs > 0 || !index_of_.contains(l)) return;
   ASSERT(!l.wait && queue_.count_of(index) == 0, "group {}", index.value);
   Model& m = models_.at(l.model);
-  for (const auto* workers : {&registry_.workers_of(m.facts.digest), &registry_.loading_of(m.facts.model_ref)}) {
+  for (const auto* workers : {&registry_.workers_of(l.facts.digest), &registry_.loading_of(l.facts.model_ref)}) {
     for (Worker* w : *workers) {
       if (w->started_for == index.value) w->started_for.reset();
     }

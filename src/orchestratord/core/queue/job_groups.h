@@ -19,6 +19,7 @@ struct Performance {
 class JobGroups;
 struct Model {
   ModelIndex index;
+  // Of the newest accepted job; `model_ref`, `devices` and `memory_bytes` of whoever named it first, or of a reload.
   wire::ModelFacts facts;
   placement::Average run_ms, start_ms, tokens_out;
   std::map<std::pair<base::PoolId, std::string>, Performance> performance;  // by device
@@ -37,7 +38,10 @@ class Models {
   // Null: no job ever asked for it.
   Model* find(const std::string& digest);
   const Model* find(const std::string& digest) const { return const_cast<Models*>(this)->find(digest); }
+  // Of a model that is known nothing changes.
   ModelIndex intern(const wire::ModelFacts& facts);
+  // The facts of a known one give way to these.
+  ModelIndex renew(const wire::ModelFacts& facts);
 
  private:
   std::deque<Model> models_;  // by ModelIndex
@@ -50,9 +54,13 @@ struct GroupKey {
   wire::Placement placement;
   std::string tenant_id;  // if it may run only so many at a time; else ""
   std::string version;    // of jobs that run again: the worker version whose bytes a client holds; else ""
+  // What one reference to the model's bytes says and another may say otherwise.
+  std::string model_ref;
+  std::int64_t devices = 1, memory_bytes = 0;
   auto operator<=>(const GroupKey&) const = default;
 };
 struct JobGroup : GroupKey {
+  wire::ModelFacts facts;                   // of its newest job: where they are placed, by these
   bool anywhere = true;                     // `placement` excludes and prefers nothing
   WrittenBy<std::int64_t, JobGroups> jobs;  // live ones
   placement::StartRound start_round;

@@ -38,13 +38,13 @@ queue::Snapshot QueueReview::queue_snapshot() const {
       const JobGroup& l = group(head->group);
       if (!groups_.may_run(l)) continue;  // no worker would help it
       const Model& m = model(l.model);
-      if (m.facts.devices > 1) continue;  // what is weighed is one device against another
+      if (l.facts.devices > 1) continue;  // what is weighed is one device against another
       s.groups.push_back({.group = head->group,
                           .first_job = jobs_.at(head->arrival).spec.job_id,
-                          .model_digest = m.facts.digest,
+                          .model_digest = l.facts.digest,
                           .placement = l.placement,
                           .jobs = static_cast<std::int64_t>(queue_.count_of(head->group)),
-                          .memory_bytes = m.facts.memory_bytes,
+                          .memory_bytes = l.facts.memory_bytes,
                           .slots_of_new_worker = config_.worker_slots,
                           .run_ms = m.run_ms.get(),
                           .start_ms = m.start_ms.get()});
