@@ -109,13 +109,29 @@ struct QuotaConfig {
   std::int64_t max_concurrent_jobs = 0;  // what comes above it waits
   std::int64_t token_budget_daily = 0;   // prompt and generated tokens, from midnight to midnight UTC
 };
+// Limits of one tenant's own. An omitted member is that of everybody; 0 is no limit here too.
+struct TenantThrottleConfig {
+  std::optional<double> requests_per_second, tokens_per_second, burst_seconds;
+  ThrottleConfig over(const ThrottleConfig& everybody) const {
+    return {.requests_per_second = requests_per_second.value_or(everybody.requests_per_second),
+            .tokens_per_second = tokens_per_second.value_or(everybody.tokens_per_second),
+            .burst_seconds = burst_seconds.value_or(everybody.burst_seconds)};
+  }
+};
+struct TenantQuotaConfig {
+  std::optional<std::int64_t> max_concurrent_jobs, token_budget_daily;
+  QuotaConfig over(const QuotaConfig& everybody) const {
+    return {.max_concurrent_jobs = max_concurrent_jobs.value_or(everybody.max_concurrent_jobs),
+            .token_budget_daily = token_budget_daily.value_or(everybody.token_budget_daily)};
+  }
+};
 // A caller with a token of its own. A caller whose token is no tenant's, or who needs none, counts as a tenant with the
 // limits of everybody.
 struct TenantConfig {
   std::string id;
-  std::string token_file;                  // mode 0600
-  std::optional<ThrottleConfig> throttle;  // omitted: orchestratord.throttle
-  std::optional<QuotaConfig> quotas;       // omitted: orchestratord.quotas
+  std::string token_file;                        // mode 0600
+  std::optional<TenantThrottleConfig> throttle;  // omitted: orchestratord.throttle
+  std::optional<TenantQuotaConfig> quotas;       // omitted: orchestratord.quotas
 };
 struct LimitsConfig {
   std::int64_t max_tokens = 50000;

@@ -312,6 +312,7 @@ TEST_F(ConfigTest, TenantTokens) {
                        secret("a", 'a'), secret("b", 'b')))
           .value();
   EXPECT_EQ(c.orchestratord.tenants[0].quotas->max_concurrent_jobs, 2);
+  EXPECT_FALSE(c.orchestratord.tenants[0].quotas->token_budget_daily) << "left out is not 0";
   EXPECT_FALSE(c.orchestratord.tenants[1].quotas);
   const auto tokens = load_tenant_tokens(c, token).value();
   ASSERT_EQ(tokens.size(), 2U);

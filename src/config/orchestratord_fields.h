@@ -237,13 +237,36 @@ struct Table<QuotaConfig> {
   }
 };
 template <>
+struct Table<TenantThrottleConfig> {
+  using S = TenantThrottleConfig;
+  static Fields fields() {
+    return {optional("requests_per_second", &S::requests_per_second,
+                     "Omitted: orchestratord.throttle.requests_per_second; 0 is no limit.", {0, 1e6}),
+            optional("tokens_per_second", &S::tokens_per_second,
+                     "Omitted: orchestratord.throttle.tokens_per_second; 0 is no limit.", {0, 1e9}),
+            optional("burst_seconds", &S::burst_seconds, "Omitted: orchestratord.throttle.burst_seconds.", {1, 3600})};
+  }
+};
+template <>
+struct Table<TenantQuotaConfig> {
+  using S = TenantQuotaConfig;
+  static Fields fields() {
+    return {optional("max_concurrent_jobs", &S::max_concurrent_jobs,
+                     "Omitted: orchestratord.quotas.max_concurrent_jobs; 0 is no limit.", {0, 1e6}),
+            optional("token_budget_daily", &S::token_budget_daily,
+                     "Omitted: orchestratord.quotas.token_budget_daily; 0 is no limit.", {0, 1e12})};
+  }
+};
+template <>
 struct Table<TenantConfig> {
   using S = TenantConfig;
   static Fields fields() {
     return {required("id", &S::id, "Its name in records and logs."),
             required("token_file", &S::token_file, "File with its bearer token, mode 0600.", {1}),
-            optional("throttle", &S::throttle, "Omitted: orchestratord.throttle."),
-            optional("quotas", &S::quotas, "Omitted: orchestratord.quotas.")};
+            optional("throttle", &S::throttle,
+                     "Of each member that is omitted, and of all where this is: orchestratord.throttle."),
+            optional("quotas", &S::quotas,
+                     "Of each member that is omitted, and of all where this is: orchestratord.quotas.")};
   }
   static base::Result<> validate(const S& t) {
     // Names that a caller without a token has.

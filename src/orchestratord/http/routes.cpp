@@ -41,7 +41,7 @@ bool limits_rates(const config::OrchestratordConfig& config) {
     return rates.requests_per_second > 0 || rates.tokens_per_second > 0;
   };
   return limits(config.throttle) || std::ranges::any_of(config.tenants, [&](const config::TenantConfig& tenant) {
-           return tenant.throttle && limits(*tenant.throttle);
+           return tenant.throttle && limits(tenant.throttle->over(config.throttle));
          });
 }
 

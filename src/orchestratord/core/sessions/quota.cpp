@@ -19,7 +19,7 @@ constexpr std::int64_t kReservedRetryMs = 1000;
 QuotaTable::QuotaTable(const config::QuotaConfig& everybody, const std::vector<config::TenantConfig>& tenants)
     : everybody_(everybody) {
   for (const config::TenantConfig& tenant : tenants) {
-    if (tenant.quotas) limits_[tenant.id] = *tenant.quotas;
+    if (tenant.quotas) limits_[tenant.id] = tenant.quotas->over(everybody);
   }
 }
 

@@ -46,6 +46,24 @@ TEST(Quota, BoundsJobsThatRun) {
   EXPECT_TRUE(q.may_run("a"));
 }
 
+// A limit of its own changes that one alone: the other stays that of everybody, until 0 says that there is none.
+TEST(Quota, WhatATenantLeavesOutIsThatOfEverybody) {
+  QuotaTable q({.max_concurrent_jobs = 1, .token_budget_daily = 100},
+               {{.id = "jobs", .token_file = {}, .throttle = {}, .quotas = {{.max_concurrent_jobs = 2}}},
+                {.id = "tokens", .token_file = {}, .throttle = {}, .quotas = {{.token_budget_daily = 200}}},
+                {.id = "free", .token_file = {}, .throttle = {}, .quotas = {{0, 0}}},
+                {.id = "empty", .token_file = {}, .throttle = {}, .quotas = {{}}}});
+  EXPECT_EQ(q.concurrent_max("jobs"), 2);
+  EXPECT_TRUE(q.refusal("jobs", 101, kNoon));
+  EXPECT_EQ(q.concurrent_max("tokens"), 1);
+  EXPECT_FALSE(q.refusal("tokens", 200, kNoon));
+  EXPECT_TRUE(q.refusal("tokens", 201, kNoon));
+  EXPECT_EQ(q.concurrent_max("free"), 0);
+  EXPECT_FALSE(q.refusal("free", 1'000'000, kNoon));
+  EXPECT_EQ(q.concurrent_max("empty"), 1);
+  EXPECT_TRUE(q.refusal("empty", 101, kNoon));
+}
+
 // SYS-9.3.2, ORCH-1012: what is used and what is reserved count; the refusal says both, and when to come back.
 TEST(Quota, BoundsTokensOfADay) {
   QuotaTable q = daily(100);

@@ -87,7 +87,7 @@ TEST(CoreQuotas, AHeldJobHoldsNoMemory) {
 TEST(CoreQuotas, TenantsHaveTheirOwnLimits) {
   CoreConfig c = Quotas::with({.max_concurrent_jobs = 1});
   c.tenants = {{.id = "big", .token_file = {}, .throttle = {}, .quotas = {{.max_concurrent_jobs = 2}}},
-               {.id = "free", .token_file = {}, .throttle = {}, .quotas = {{}}}};
+               {.id = "free", .token_file = {}, .throttle = {}, .quotas = {{.max_concurrent_jobs = 0}}}};
   Quotas d(c);
   d.add_worker("w1", 10);
   int big = 0, free_count = 0, others = 0;

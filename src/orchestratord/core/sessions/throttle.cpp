@@ -24,7 +24,7 @@ base::Error too_fast(std::string_view what, std::string_view key, std::int64_t r
 Throttle::Throttle(const config::ThrottleConfig& everybody, const std::vector<config::TenantConfig>& tenants)
     : everybody_(rates_of(everybody)) {
   for (const config::TenantConfig& tenant : tenants) {
-    if (tenant.throttle) rates_[tenant.id] = rates_of(*tenant.throttle);
+    if (tenant.throttle) rates_[tenant.id] = rates_of(tenant.throttle->over(everybody));
   }
 }
 

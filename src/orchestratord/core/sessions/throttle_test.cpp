@@ -26,7 +26,7 @@ TEST(Throttle, TenantsHaveTheirOwnRates) {
   Throttle t(
       {.requests_per_second = 1, .burst_seconds = 1},
       {{.id = "fast", .token_file = {}, .throttle = {{.requests_per_second = 3, .burst_seconds = 1}}, .quotas = {}},
-       {.id = "free", .token_file = {}, .throttle = {{}}, .quotas = {}},
+       {.id = "free", .token_file = {}, .throttle = {{.requests_per_second = 0}}, .quotas = {}},
        {.id = "plain", .token_file = {}, .throttle = {}, .quotas = {}}});
   const auto accepted = [&](const std::string& tenant) {
     int count = 0;
@@ -37,6 +37,23 @@ TEST(Throttle, TenantsHaveTheirOwnRates) {
   EXPECT_EQ(accepted("free"), 100);
   EXPECT_EQ(accepted("plain"), 1);
   EXPECT_EQ(accepted("localhost"), 1);
+}
+
+// A rate of its own changes that one alone, until 0 says that there is no other.
+TEST(Throttle, WhatATenantLeavesOutIsThatOfEverybody) {
+  Throttle t({.requests_per_second = 1, .tokens_per_second = 10, .burst_seconds = 2},
+             {{.id = "own", .token_file = {}, .throttle = {{.requests_per_second = 3}}, .quotas = {}},
+              {.id = "free", .token_file = {}, .throttle = {{.tokens_per_second = 0}}, .quotas = {}}});
+  for (int i = 0; i < 6; ++i) EXPECT_FALSE(t.arrives("own", 1, 0)) << "two seconds of three";
+  EXPECT_EQ(label(t.arrives("own", 1, 0)), "throttle.requests_per_second");
+  t.accepted("own", 20, 0);
+  EXPECT_FALSE(t.arrives("own", 1, 2000));
+  t.accepted("own", 20, 2000);
+  EXPECT_EQ(label(t.arrives("own", 1, 2000)), "throttle.tokens_per_second");
+  t.accepted("free", 1'000'000, 0);
+  EXPECT_FALSE(t.arrives("free", 1'000'000, 0));
+  EXPECT_FALSE(t.arrives("free", 1, 0));
+  EXPECT_EQ(label(t.arrives("free", 1, 0)), "throttle.requests_per_second");
 }
 
 // ORCH-3006: nobody is throttled by default.
