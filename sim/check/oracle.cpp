@@ -127,10 +127,23 @@ void Oracle::on(const core::AnswerSubmit& c, const Disk& disk) {
     if (story.accepted) violate("a 202 was taken back: " + job);
     if (disk.rows.contains(job)) violate("a refused job is on disk: " + job);
     story.here = false;
+    if (c.result.error().code == ErrorCode::kQueueFull) check_queue_full(job);
     return reached(fmt::format("job refused: {}", c.result.error().name()));
   }
   story.waits = !story.decided;
   reached("job accepted");
+}
+
+// Nobody with fewer live jobs than its share of the places is refused one.
+void Oracle::check_queue_full(const std::string& job) {
+  const auto tenants = static_cast<std::int64_t>(options_.core.tenants.size());
+  const std::int64_t share = std::max<std::int64_t>(1, options_.core.queue.capacity / (tenants + 1));
+  const auto has = std::ranges::count_if(stories_, [&](const auto& other) {
+    const bool lives = other.second.here && !wire::is_terminal(other.second.told);
+    return lives && (tenants == 0 || caller(other.first) == caller(job));
+  });
+  if (has < share) violate("a full queue refused whoever has less than its share: " + job);
+  if (tenants > 0) reached("tenant with its share of a full queue");
 }
 
 void Oracle::gives_202(const std::string& job, const Disk& disk) {

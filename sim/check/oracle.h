@@ -120,6 +120,7 @@ class Oracle {
   };
 
   void on(const core::AnswerSubmit& c, const Disk& disk);
+  void check_queue_full(const std::string& job);
   void on(const core::CommitTransition& c, const Disk& disk);
   void on(const core::Finish& c, const Disk& disk);
   void on(const core::Execute& c, const Disk& disk);

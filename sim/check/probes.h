@@ -69,6 +69,7 @@ inline constexpr auto kProbes = std::to_array<std::string_view>({
     "session had no more turns",
     "caller held up by its throttle",
     "tenant held up by its quota",
+    "tenant with its share of a full queue",
     "tenant with all the jobs it may run",
     "job larger than a tenant's day",
     "evicted an idle worker",

@@ -118,6 +118,10 @@ void draw_sessions(Options& o) {
   }
   if (dice.chance(150)) o.core.quotas.max_concurrent_jobs = dice.between(1, 3);
   if (dice.chance(150)) o.core.quotas.token_budget_daily = dice.between(30, 400);
+  if (!dice.chance(300)) return;
+  for (const char* caller : {"caller-0", "caller-1"}) {
+    o.core.tenants.push_back({.id = caller, .token_file = {}, .throttle = {}, .quotas = {}});
+  }
 }
 
 // Models that several devices of a pool share, and pools that have as many.

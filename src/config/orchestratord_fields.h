@@ -50,7 +50,9 @@ struct Table<QueueConfig> {
   using S = QueueConfig;
   static Fields fields() {
     return {
-        optional("capacity", &S::capacity, "Jobs that may wait; -1 is unbounded and needs policy queue.", {-1, 1e7}),
+        optional("capacity", &S::capacity,
+                 "Jobs that may wait; with tenants, each has a share of them. -1 is unbounded and needs policy queue.",
+                 {-1, 1e7}),
         optional("policy", &S::policy, "What a full queue does with a newcomer."),
         optional("batch_promotion_ms", &S::batch_promotion_ms,
                  "A batch job that waited this long is treated as interactive; 0 disables.", kMilliseconds),

@@ -2,6 +2,7 @@
 // What the core answers to those who asked it, by the RequestId of the question, and what it lets everybody know unasked.
 #include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -100,8 +101,11 @@ struct PublishStanding {
   sessions::Standing standing;
 };
 struct PublishQueueRoom {
-  std::array<bool, 2> refuses{};     // by priority
-  std::optional<base::Error> error;  // with which; set if one of them is
+  struct Refusal {
+    std::array<bool, 2> refuses{};  // by priority
+    base::Error error;
+  };
+  std::map<std::string, Refusal> refusals;  // of tenants whose newcomers a full queue refuses; "": of who is no tenant
 };
 
 }  // namespace llorch::orchestratord::core

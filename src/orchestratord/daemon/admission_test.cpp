@@ -205,6 +205,33 @@ TEST_F(AdmissionTest, ACallerOverItsLimitsIsRefusedOnTheHead) {
   pool_->hold(false);
 }
 
+// Of a queue that one tenant has filled, that one is told so on the head; the operator's job gets in.
+TEST_F(AdmissionTest, AFloodOfOneTenantKeepsNobodyOut) {
+  options_.config.orchestratord.queue.capacity = 3;
+  options_.api_token = std::string(32, 'o');
+  options_.config.auth.optional_on_loopback = true;
+  options_.tenants = {{"flood", std::string(32, 'f')}};
+  options_.config.orchestratord.tenants = {{.id = "flood", .token_file = {}, .throttle = {}, .quotas = {}}};
+  start_with_pool();
+  pool_->hold(true);
+  const auto flood = [&] {
+    net::http::Headers headers;
+    headers.set("Authorization", "Bearer " + std::string(32, 'f'));
+    return client_->call("POST", "/v2/tasks", task(1), headers);
+  };
+  ASSERT_EQ(flood().status, 202);
+  wait_until([this] { return pool_->running() == 1; }, "the first job to leave the queue");
+  for (int i = 0; i < 3; ++i) ASSERT_EQ(flood().status, 202);
+  const net::Response full = flood();
+  EXPECT_EQ(full.status, 429);
+  EXPECT_EQ(code_of(full), "QUEUE_FULL");
+  EXPECT_NE(full.body.find("3 of its jobs are the caller's, whose share of its 3 places is 1"), std::string::npos)
+      << full.body;
+  EXPECT_EQ(client_->post("/v2/tasks", task(1)).status, 202);
+  EXPECT_EQ(code_of(client_->post("/v2/tasks", task(1))), "QUEUE_FULL") << "the operator has its share as well";
+  pool_->hold(false);
+}
+
 // OC-CORE-1020, SYS-7.1.1: a stable code for everything a client can get wrong, and nothing half-done.
 TEST_F(AdmissionTest, GarbageIsRefusedWithAStableCode) {
   start_with_pool();

@@ -25,7 +25,10 @@ std::optional<base::Error> AdmissionBoard::refusal(const Newcomer& newcomer, bas
       if (auto error = quota->refusal(newcomer.tokens, now.unix_ms)) return error;
     }
   }
-  if (room_.refuses[static_cast<std::size_t>(newcomer.priority)]) return room_.error;
+  const auto full = room_.refusals.find(newcomer.is_tenant ? newcomer.account : std::string());
+  if (full != room_.refusals.end() && full->second.refuses[static_cast<std::size_t>(newcomer.priority)]) {
+    return full->second.error;
+  }
   return std::nullopt;
 }
 

@@ -23,6 +23,7 @@ class AdmissionBoard {
 
   struct Newcomer {
     const std::string& account;
+    bool is_tenant = false;
     // Bounds of what it asks for. Before its body is read: at least a prompt of one token and an answer of one.
     core::sessions::QuotaTable::Standing::Tokens tokens{.at_least = 2, .at_most = 2};
     wire::Priority priority = wire::Priority::kInteractive;

@@ -15,9 +15,9 @@ using net::http::Role;
 
 constexpr char kSeparator = core::sessions::kTenantSeparator;
 
-bool is_tenant(const Principal& caller) { return caller.role == Role::kTenant; }
-
 }  // namespace
+
+bool is_tenant(const Principal& caller) { return caller.role == Role::kTenant; }
 
 bool owns(const Principal& caller, std::string_view tenant_id) {
   return caller.role == Role::kOperator || (is_tenant(caller) && caller.account == tenant_id);

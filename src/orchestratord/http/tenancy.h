@@ -13,6 +13,8 @@
 
 namespace llorch::orchestratord::http {
 
+// Whether the caller is one of the configured tenants.
+bool is_tenant(const net::http::Principal& caller);
 // Whether the caller may see and end what belongs to `tenant_id`, the account that a job was submitted from.
 bool owns(const net::http::Principal& caller, std::string_view tenant_id);
 

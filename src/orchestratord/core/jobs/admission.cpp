@@ -129,31 +129,51 @@ std::int64_t Admissions::queue_retry_ms() const {
   return std::clamp(s_.attempts.run_ms().get().value_or(kRetryAfterMinMs), kRetryAfterMinMs, kRetryAfterMaxMs);
 }
 
-void Admissions::publish_queue_room() {
-  const std::array refuses{queue_.refuses(Priority{0}), queue_.refuses(Priority{1})};
-  const bool full = refuses[0] || refuses[1];
-  if (!full && !room_published_) return;
-  const auto numbers = full ? std::optional(std::pair(queue_.depth(), queue_retry_ms())) : std::nullopt;
-  if (numbers == room_published_ && refuses == refuses_published_) return;
-  room_published_ = numbers;
-  refuses_published_ = refuses;
-  emit(PublishQueueRoom{refuses, full ? std::optional(queue_full_error()) : std::nullopt});
+Admissions::Room Admissions::queue_room() const {
+  Room room;
+  if (!queue_.is_full()) return room;
+  for (std::size_t tenant = 0; tenant < queue_.tenants_count(); ++tenant) {
+    const std::array refuses{queue_.refuses(Priority{0}, tenant), queue_.refuses(Priority{1}, tenant)};
+    if (refuses[0] || refuses[1]) room.refused.push_back({tenant, queue_.count_of_tenant(tenant), refuses});
+  }
+  if (room.refused.empty()) return room;
+  room.depth = queue_.depth();
+  room.retry_ms = queue_retry_ms();
+  return room;
 }
 
-Error Admissions::queue_full_error() const {
+void Admissions::publish_queue_room() {
+  Room room = queue_room();
+  if (room == room_published_) return;
+  PublishQueueRoom told;
+  for (const auto& [tenant, count, refuses] : room.refused) {
+    told.refusals.emplace(queue_.tenant_id(tenant), PublishQueueRoom::Refusal{refuses, queue_full_error(tenant)});
+  }
+  room_published_ = std::move(room);
+  emit(std::move(told));
+}
+
+// Says whose limit it is: with tenants the caller's share, of which others learn nothing.
+Error Admissions::queue_full_error(std::size_t tenant) const {
   const std::int64_t retry_ms = queue_retry_ms();
   const bool displaces = config_.queue.policy == config::QueuePolicy::kDropLru ||
                          config_.queue.policy == config::QueuePolicy::kShedLowPriority;
   const std::string_view kept = displaces ? ", and none of them gives way to this one" : "";
-  return Error{
-      ErrorCode::kQueueFull,
-      fmt::format("The queue holds {} jobs, its limit{}. Try again in {} ms, or raise orchestratord.queue.capacity.",
-                  queue_.depth(), kept, retry_ms),
-      {}}
-      .with("policy_label", std::string(queue::policy_label(config_.queue.policy)))
-      .with("retry_after_ms", retry_ms)
-      .with("queue_depth", queue_.depth())
-      .with("queue_capacity", queue_.capacity());
+  const bool shared = queue_.tenants_count() > 1;
+  const std::string limit =
+      shared ? fmt::format("The queue is full, and {} of its jobs are the caller's, whose share of its {} places is {}",
+                           queue_.count_of_tenant(tenant), queue_.capacity(), queue_.share())
+             : fmt::format("The queue holds {} jobs, its limit", queue_.depth());
+  Error error =
+      Error{ErrorCode::kQueueFull,
+            fmt::format("{}{}. Try again in {} ms, or raise orchestratord.queue.capacity.", limit, kept, retry_ms),
+            {}}
+          .with("policy_label", std::string(queue::policy_label(config_.queue.policy)))
+          .with("retry_after_ms", retry_ms)
+          .with("queue_depth", queue_.depth())
+          .with("queue_capacity", queue_.capacity());
+  if (!shared) return error;
+  return std::move(error).with("limit", queue_.share()).with("jobs_waiting", queue_.count_of_tenant(tenant));
 }
 
 // A breaker that closes by itself: it is open while, and only while, the wait of those before is too long.
@@ -251,11 +271,15 @@ void Admissions::on(Submit& e) {
     groups_.not_entered(group_index);
     return refuse(e, std::move(*overload));
   }
-  const queue::Verdict verdict = queue_.reserve(
-      {.arrival = jobs_.next_arrival(), .group = group_index, .priority = e.job.priority, .queued_ms = now_.mono_ms});
+  const std::size_t tenant = queue_.tenant_number(e.job.tenant_id);
+  const queue::Verdict verdict = queue_.reserve({.arrival = jobs_.next_arrival(),
+                                                 .group = group_index,
+                                                 .priority = e.job.priority,
+                                                 .queued_ms = now_.mono_ms,
+                                                 .tenant = tenant});
   if (!verdict.accepted) {
     groups_.not_entered(group_index);
-    return refuse(e, queue_full_error());
+    return refuse(e, queue_full_error(tenant));
   }
   Job& job = jobs_.add(std::move(e.job), now_);
   groups_.enter(job, group_index);

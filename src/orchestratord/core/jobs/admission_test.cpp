@@ -330,17 +330,58 @@ TEST(Admission, AFullQueueIsToldBeforeAnybodyAsks) {
   EXPECT_TRUE(d.none<PublishQueueRoom>());
   d.submit("j1");
   const auto full = d.only<PublishQueueRoom>();
-  EXPECT_TRUE(full.refuses[0] && full.refuses[1]);
+  ASSERT_EQ(full.refusals.size(), 1U);
+  const auto& refusal = full.refusals.at("");
+  EXPECT_TRUE(refusal.refuses[0] && refusal.refuses[1]);
   d.submit("j2");
   const base::Error refused = d.only<AnswerSubmit>().result.error();
-  EXPECT_EQ(full.error->code, refused.code);
-  EXPECT_EQ(full.error->message, refused.message);
-  EXPECT_EQ(full.error->details, refused.details);
+  EXPECT_EQ(refusal.error.code, refused.code);
+  EXPECT_EQ(refusal.error.message, refused.message);
+  EXPECT_EQ(refusal.error.details, refused.details);
   EXPECT_TRUE(d.none<PublishQueueRoom>()) << "nothing has changed";
   d.send(CancelRequested{.request = {}, .job_id = base::JobId("j1"), .reason = jobs::CancelReason::kClientRequest});
   const auto room = d.only<PublishQueueRoom>();
-  EXPECT_FALSE(room.refuses[0] || room.refuses[1] || room.error);
+  EXPECT_TRUE(room.refusals.empty());
   EXPECT_TRUE((d.submit("j3"), d.only<AnswerSubmit>().result));
+}
+
+// One tenant's flood is its own affair: it is refused with its own numbers, on the head too, and nobody else is.
+TEST(Admission, AFullQueueRefusesATenantWithItsShare) {
+  CoreConfig config{.queue = {.capacity = 4}};
+  config.tenants = {{.id = "flood", .token_file = {}, .throttle = {}, .quotas = {}}};
+  Driver d(config);
+  const auto submit_as = [&](const std::string& tenant, const std::string& id) {
+    jobs::JobSpec spec = Driver::spec(id, {});
+    spec.tenant_id = tenant;
+    d.send(Submit{{++d.requests}, std::move(spec)});
+    return d.only<AnswerSubmit>().result;
+  };
+  for (const char* id : {"f1", "f2", "f3", "f4"}) EXPECT_TRUE(submit_as("flood", id));
+  const auto told = d.only<PublishQueueRoom>().refusals;
+  ASSERT_EQ(told.size(), 1U);
+  const auto refused = submit_as("flood", "f5");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kQueueFull);
+  EXPECT_EQ(refused.error().message,
+            "The queue is full, and 4 of its jobs are the caller's, whose share of its 4 places is 2. Try again in "
+            "1000 ms, or raise orchestratord.queue.capacity.");
+  EXPECT_EQ(number(refused.error(), "limit"), 2);
+  EXPECT_EQ(number(refused.error(), "jobs_waiting"), 4);
+  EXPECT_EQ(told.at("flood").error.message, refused.error().message);
+  const auto preview_as = [&](const std::string& tenant) {
+    jobs::JobSpec spec = Driver::spec("probe", {});
+    spec.tenant_id = tenant;
+    d.send(QueryPreview{{++d.requests}, std::move(spec)});
+    return d.only<AnswerQueryPreview>().preview.feasible;
+  };
+  EXPECT_FALSE(preview_as("flood"));
+  EXPECT_TRUE(preview_as("localhost"));
+  EXPECT_TRUE(submit_as("localhost", "o1"));
+  EXPECT_TRUE(submit_as("token:0123", "o2")) << "whoever is no tenant is the operator";
+  EXPECT_EQ(d.only<PublishQueueRoom>().refusals.size(), 2U);
+  const auto full = submit_as("localhost", "o3");
+  ASSERT_FALSE(full);
+  EXPECT_EQ(full.error().message.find("flood"), std::string::npos);
 }
 
 // Who submits upon a 202 asks the copy first.
@@ -350,7 +391,7 @@ TEST(Admission, RoomIsToldBeforeTheAnswerThatMadeIt) {
   batch.priority = wire::Priority::kBatch;
   std::string order;
   for (const Command& command : d.send(Submit{{++d.requests}, std::move(batch)})) {
-    if (const auto* room = std::get_if<PublishQueueRoom>(&command)) order += room->refuses[0] ? "full " : "room ";
+    if (const auto* room = std::get_if<PublishQueueRoom>(&command)) order += room->refusals.empty() ? "room " : "full ";
     if (std::holds_alternative<AnswerSubmit>(command)) order += "202";
   }
   EXPECT_EQ(order, "full room 202") << "an uncommitted job gives way to nobody, a committed one does";

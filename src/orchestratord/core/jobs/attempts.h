@@ -33,16 +33,27 @@ class Admissions : Handler {
   std::optional<base::Error> deadline_error(const jobs::JobSpec& spec, ModelIndex model_index);
   // Jobs of this group wait for too long already.
   std::optional<base::Error> shed_error(GroupIndex group, wire::Priority priority) const;
-  base::Error queue_full_error() const;
+  base::Error queue_full_error(std::size_t tenant) const;
   std::int64_t queue_retry_ms() const;
   void refuse(const Submit& e, base::Error error);
   void restore(jobs::RestoredJob& restored_job, std::int64_t settled_unix_ms);
   void arm_job_timers(Job& job);
 
   base::LogLimiter refusal_lines_{10, 10'000};  // clients decide how often one is refused; the metrics count all
-  std::optional<std::pair<std::int64_t, std::int64_t>>
-      room_published_;  // depth and retry_ms of a full queue; none: it has room
-  std::array<bool, 2> refuses_published_{};
+  // Of a full queue that refuses somebody.
+  struct Room {
+    std::int64_t depth = 0, retry_ms = 0;
+    struct Refused {
+      std::size_t tenant = 0;
+      std::int64_t count = 0;
+      std::array<bool, 2> refuses{};
+      bool operator==(const Refused&) const = default;
+    };
+    std::vector<Refused> refused;
+    bool operator==(const Room&) const = default;
+  };
+  Room queue_room() const;
+  Room room_published_;
 };
 
 // Of a worker that its pool reports as running.

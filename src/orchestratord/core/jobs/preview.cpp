@@ -55,8 +55,9 @@ void Admissions::on(QueryPreview& e) {
   std::optional<base::Error> error;
   if (env_.draining()) {
     error = stopping_error();
-  } else if (!(error = lasting_refusal(e.job, model_index)) && queue_.refuses(e.job.priority)) {
-    error = queue_full_error();
+  } else if (const std::size_t tenant = queue_.tenant_number(e.job.tenant_id);
+             !(error = lasting_refusal(e.job, model_index)) && queue_.refuses(e.job.priority, tenant)) {
+    error = queue_full_error(tenant);
   }
   wire::JobPreview out;
   if (error) {

@@ -84,8 +84,9 @@ void JobGroups::not_entered(GroupIndex index) {
 }
 
 void JobGroups::put_back(const Job& job, std::int64_t ready_at_ms, bool displaceable) {
-  queue_.put_back({job.arrival, job.group, job.spec.priority, job.submitted_ms, displaceable}, ready_at_ms,
-                  now_.mono_ms);
+  queue_.put_back({job.arrival, job.group, job.spec.priority, job.submitted_ms, displaceable,
+                   queue_.tenant_number(job.spec.tenant_id)},
+                  ready_at_ms, now_.mono_ms);
 }
 
 void JobGroups::set_wait(GroupIndex index, Wait wait) {
@@ -168,14 +169,20 @@ std::int64_t JobGroups::ahead_in_group(const Job& job) const {
 void JobGroups::verify(const Jobs& jobs) const {
   std::int64_t in_queue = 0;
   std::map<GroupIndex, std::int64_t> jobs_of;
+  std::vector<std::int64_t> of_tenant(queue_.tenants_count());
   for (const auto& [arrival, job] : jobs.all()) {
     const bool waits = job.status == JobStatus::kQueued;
     ASSERT((queue_.find(arrival) != nullptr) == waits, "job {}", job.spec.job_id.value);
     in_queue += waits;
+    of_tenant[queue_.tenant_number(job.spec.tenant_id)] += waits;
     ++jobs_of[job.group];
     ASSERT(job.model == at(job.group).model, "job {}", job.spec.job_id.value);
   }
   ASSERT(queue_.depth() == in_queue, "{} queued, {} say so", queue_.depth(), in_queue);
+  for (std::size_t t = 0; t < queue_.tenants_count(); ++t) {
+    ASSERT(queue_.count_of_tenant(t) == of_tenant[t], "tenant {}: {} queued, {} say so", queue_.tenant_id(t),
+           queue_.count_of_tenant(t), of_tenant[t]);
+  }
   std::size_t waiting = 0;
   for (std::size_t i = 0; i < groups_.size(); ++i) {
     ASSERT(groups_[i].jobs.get() == jobs_of[GroupIndex{i}], "group {}: {} jobs, {} say so", i, groups_[i].jobs.get(),

@@ -115,7 +115,7 @@ class JobGroups : Owner {
   const Ledger& ledger_;
   Models& models_;
   pools::PoolRegistry& registry_;
-  queue::JobQueue queue_{config_.queue};
+  queue::JobQueue queue_{config_.queue, config_.tenants};
   std::deque<JobGroup> groups_;  // by GroupIndex
   std::map<GroupKey, GroupIndex> index_of_;
   std::vector<GroupIndex> free_, emptied_;

@@ -20,6 +20,20 @@ std::string_view policy_label(QueuePolicy policy) {
   return "reject";
 }
 
+JobQueue::JobQueue(config::QueueConfig config, const std::vector<config::TenantConfig>& tenants) : config_(config) {
+  for (const config::TenantConfig& tenant : tenants) {
+    number_of_.emplace(tenant.id, tenants_.size());
+    tenants_.push_back({.id = tenant.id});
+  }
+  share_ = std::min(config_.capacity,
+                    std::max<std::int64_t>(1, config_.capacity / static_cast<std::int64_t>(tenants_.size())));
+}
+
+std::size_t JobQueue::tenant_number(std::string_view tenant_id) const {
+  const auto it = number_of_.find(tenant_id);
+  return it == number_of_.end() ? 0 : it->second;
+}
+
 JobQueue::Slot* JobQueue::slot(Arrival arrival) {
   for (Slots& slots : slots_) {
     if (const auto it = slots.find(arrival); it != slots.end()) return &it->second;
@@ -48,11 +62,16 @@ void JobQueue::enter_group(const Slot& s) {
   auto& entries = groups_[s.entry.group.value][index(s.entry.priority)].entries;
   const auto it = entries.emplace_hint(entries.end(), s.entry.arrival, false);
   it->second = s.phase == Phase::kReady;
+  if (s.phase == Phase::kReady && s.entry.displaceable) {
+    auto& displaceable = tenants_[s.entry.tenant].displaceable[index(s.entry.priority)];
+    displaceable.emplace_hint(displaceable.end(), s.entry.arrival);
+  }
   refresh_head(s.entry.priority, s.entry.group);
 }
 
 void JobQueue::leave_group(const Entry& entry) {
   groups_[entry.group.value][index(entry.priority)].entries.erase(entry.arrival);
+  tenants_[entry.tenant].displaceable[index(entry.priority)].erase(entry.arrival);
   refresh_head(entry.priority, entry.group);
 }
 
@@ -65,6 +84,7 @@ void JobQueue::insert(const Slot& s) {
   Slots& slots = at(s.entry.priority);
   slots.emplace_hint(slots.end(), s.entry.arrival, s);
   ++counts_[group];
+  ++tenants_[s.entry.tenant].count;
   if (s.phase == Phase::kDelayed) {
     delayed_.emplace(s.until_ms, s.entry.arrival);
   } else {
@@ -72,36 +92,37 @@ void JobQueue::insert(const Slot& s) {
   }
 }
 
-std::optional<Arrival> JobQueue::victim_for(Priority newcomer) const {
-  const auto may_go = [](const auto& item) {
-    return item.second.phase == Phase::kReady && item.second.entry.displaceable;
-  };
-  const auto oldest = [&](Priority p) -> std::optional<Arrival> {
-    const auto it = std::find_if(at(p).begin(), at(p).end(), may_go);
-    return it == at(p).end() ? std::nullopt : std::optional(it->first);
-  };
-  if (config_.policy == QueuePolicy::kDropLru) {
-    if (const auto batch = oldest(Priority::kBatch)) return batch;
-    return newcomer == Priority::kInteractive ? oldest(Priority::kInteractive) : std::nullopt;
+std::optional<Arrival> JobQueue::victim_for(Priority newcomer, std::size_t tenant) const {
+  const Tenant* from = &tenants_[tenant];
+  if (!has_share(tenant)) {
+    from = &*std::ranges::max_element(tenants_, {}, &Tenant::count);
+    if (from->count <= share_) return std::nullopt;
   }
-  if (config_.policy == QueuePolicy::kShedLowPriority && newcomer == Priority::kInteractive) {
-    const Slots& batch = at(Priority::kBatch);
-    const auto it = std::find_if(batch.rbegin(), batch.rend(), may_go);
-    if (it != batch.rend()) return it->first;
+  const auto& batch = from->displaceable[index(Priority::kBatch)];
+  const auto& interactive = from->displaceable[index(Priority::kInteractive)];
+  if (config_.policy == QueuePolicy::kDropLru) {
+    if (!batch.empty()) return *batch.begin();
+    if (newcomer == Priority::kInteractive && !interactive.empty()) return *interactive.begin();
+  }
+  if (config_.policy == QueuePolicy::kShedLowPriority && newcomer == Priority::kInteractive && !batch.empty()) {
+    return *batch.rbegin();
   }
   return std::nullopt;
 }
 
-bool JobQueue::refuses(Priority newcomer) const {
-  return config_.capacity >= 0 && depth() >= config_.capacity && !victim_for(newcomer);
+bool JobQueue::refuses(Priority newcomer, std::size_t tenant) const {
+  return is_full() && has_share(tenant) && !victim_for(newcomer, tenant);
 }
 
 Verdict JobQueue::reserve(const Entry& entry) {
   Verdict verdict;
-  if (config_.capacity >= 0 && depth() >= config_.capacity) {
-    verdict.displaced = victim_for(entry.priority);
-    if (!verdict.displaced) return verdict;
-    remove(*verdict.displaced);
+  if (is_full()) {
+    verdict.displaced = victim_for(entry.priority, entry.tenant);
+    if (verdict.displaced) {
+      remove(*verdict.displaced);
+    } else if (has_share(entry.tenant)) {
+      return verdict;
+    }
   }
   verdict.accepted = true;
   insert(Slot{.entry = entry, .phase = Phase::kReserved});
@@ -112,8 +133,7 @@ void JobQueue::make_ready(Arrival arrival) {
   Slot* s = slot(arrival);
   ASSERT(s && s->phase == Phase::kReserved, "arrival {}", arrival.value);
   s->phase = Phase::kReady;
-  groups_[s->entry.group.value][index(s->entry.priority)].entries[arrival] = true;
-  refresh_head(s->entry.priority, s->entry.group);
+  enter_group(*s);
 }
 
 void JobQueue::put_back(const Entry& entry, std::int64_t ready_at_ms, std::int64_t now_ms) {
@@ -133,6 +153,7 @@ bool JobQueue::remove(Arrival arrival) {
   }
   at(entry.priority).erase(arrival);
   --counts_[entry.group.value];
+  --tenants_[entry.tenant].count;
   return true;
 }
 

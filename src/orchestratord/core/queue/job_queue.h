@@ -4,12 +4,20 @@
 //
 // An entry is reserved (its admission is not committed yet; it holds its place and blocks its group), ready, or delayed
 // (backing off after a failed attempt; it keeps its place by arrival but lets others pass).
-// One thread. Costs: admission amortised O(1) (appended at the end of its maps), everything else O(log n), position() O(n).
+//
+// The places are shared as the sessions are: each tenant, and the operator, has an equal part of `capacity`. While there is
+// room anybody may take it; of a full queue a tenant that has its share gets nothing but the places of its own entries. One
+// that has less gets in: it displaces an entry of the tenant that has most, as far as the policy displaces any, else
+// it is the one too many. So nobody keeps anybody out, and at most one share for each waits above `capacity`. Without tenants
+// the share is the whole queue.
+// One thread. Costs: admission amortised O(1) (appended at the end of its maps), everything else O(log n), position() O(n); who
+// displaces another tenant's entry looks at the count of each tenant.
 #include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -31,6 +39,7 @@ struct Entry {
   Priority priority = Priority::kInteractive;  // rises to interactive when promoted
   std::int64_t queued_ms = 0;                  // monotonic time of admission; promotion counts from here
   bool displaceable = true;                    // false once it was dispatched: a full queue may not drop it any more
+  std::size_t tenant = 0;                      // whose it is: JobQueue::tenant_number()
 };
 
 struct Verdict {
@@ -40,16 +49,20 @@ struct Verdict {
 
 class JobQueue {
  public:
-  explicit JobQueue(config::QueueConfig config) : config_(config) {}
+  explicit JobQueue(config::QueueConfig config, const std::vector<config::TenantConfig>& tenants = {});
+
+  // 0: of whoever is none of the tenants, so of the operator.
+  std::size_t tenant_number(std::string_view tenant_id) const;
 
   // Reserves a place, or refuses, or displaces another entry, as the policy says:
   //   reject             a full queue refuses
   //   drop-lru           the oldest batch entry makes room; without one the oldest entry does, for an interactive newcomer
   //   shed-low-priority  the newest batch entry makes room for an interactive newcomer; batch newcomers are refused
+  // Whose entry makes room, and who gets in without one, is said above.
   // REQUIRES: an arrival greater than any before.
   Verdict reserve(const Entry& entry);
   // Whether reserve() would refuse a newcomer of this class.
-  bool refuses(Priority newcomer) const;
+  bool refuses(Priority newcomer, std::size_t tenant = 0) const;
   void make_ready(Arrival arrival);
   // Back after a failed attempt or from the store. Never refused: it was accepted before. `ready_at_ms` <= now: at once.
   void put_back(const Entry& entry, std::int64_t ready_at_ms, std::int64_t now_ms);
@@ -89,6 +102,11 @@ class JobQueue {
   std::int64_t depth() const { return static_cast<std::int64_t>(slots_[0].size() + slots_[1].size()); }
   std::int64_t depth(Priority priority) const { return static_cast<std::int64_t>(at(priority).size()); }
   std::int64_t capacity() const { return config_.capacity; }
+  bool is_full() const { return config_.capacity >= 0 && depth() >= config_.capacity; }
+  std::int64_t share() const { return share_; }
+  std::size_t tenants_count() const { return tenants_.size(); }  // with number 0
+  const std::string& tenant_id(std::size_t tenant) const { return tenants_[tenant].id; }
+  std::int64_t count_of_tenant(std::size_t tenant) const { return tenants_[tenant].count; }
 
  private:
   enum class Phase : std::uint8_t { kReserved, kReady, kDelayed };
@@ -102,6 +120,11 @@ class JobQueue {
     std::map<Arrival, bool> entries;  // reserved (false) and ready (true)
     std::optional<Arrival> offered;   // what heads_ holds for this group
   };
+  struct Tenant {
+    std::string id;
+    std::int64_t count = 0;
+    std::array<std::set<Arrival>, 2> displaceable{};  // ready ones, by class
+  };
 
   static std::size_t index(Priority p) { return static_cast<std::size_t>(p); }
   const Slots& at(Priority p) const { return slots_[index(p)]; }
@@ -112,9 +135,13 @@ class JobQueue {
   void enter_group(const Slot& slot);
   void leave_group(const Entry& entry);
   void refresh_head(Priority priority, GroupIndex group);
-  std::optional<Arrival> victim_for(Priority newcomer) const;
+  bool has_share(std::size_t tenant) const { return tenants_[tenant].count >= share_; }
+  std::optional<Arrival> victim_for(Priority newcomer, std::size_t tenant) const;
 
   config::QueueConfig config_;
+  std::int64_t share_ = 0;  // of the places that one tenant may have of a full queue
+  std::vector<Tenant> tenants_{1};
+  std::map<std::string, std::size_t, std::less<>> number_of_;
   std::array<Slots, 2> slots_;                          // everything, by class
   std::vector<std::array<JobGroup, 2>> groups_;         // by group and class
   std::vector<std::size_t> counts_;                     // entries by group, delayed ones too

@@ -4,6 +4,8 @@
 #include <rapidcheck.h>
 
 #include <algorithm>
+#include <array>
+#include <map>
 
 #include "base/testing/allocation_counter.h"
 
@@ -249,6 +251,117 @@ TEST(JobQueue, AdmissionAllocatesTheSameHoweverManyWait) {
   const std::uint64_t behind_one = allocations_of_next();
   EXPECT_GT(behind_one, 0U);
   while (arrival < 100'000) ASSERT_EQ(allocations_of_next(), behind_one) << arrival;
+}
+
+std::vector<config::TenantConfig> tenants(std::initializer_list<const char*> ids) {
+  std::vector<config::TenantConfig> out;
+  for (const char* id : ids) out.push_back({.id = id, .token_file = {}, .throttle = {}, .quotas = {}});
+  return out;
+}
+Entry of_tenant(std::size_t tenant, Entry e) {
+  e.tenant = tenant;
+  return e;
+}
+
+// One tenant fills the queue; the operator and every other one still has its share, and no accepted entry ends for that.
+TEST(JobQueue, WhoHasLessThanItsShareGetsIntoAFullQueue) {
+  JobQueue queue(QueueConfig{.capacity = 7}, tenants({"a", "b"}));
+  EXPECT_EQ(queue.share(), 2);
+  const std::size_t a = queue.tenant_number("a"), b = queue.tenant_number("b");
+  EXPECT_EQ(queue.tenant_number("localhost"), 0U);
+  std::uint64_t arrival = 0;
+  const auto submit = [&](std::size_t tenant) { return admit(queue, of_tenant(tenant, entry(++arrival))); };
+  for (int i = 0; i < 7; ++i) EXPECT_TRUE(submit(a).accepted) << "nobody else wants the places";
+  EXPECT_FALSE(submit(a).accepted);
+  for (const std::size_t other : {std::size_t{0}, b}) {
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_FALSE(queue.refuses(Priority::kInteractive, other));
+      const Verdict verdict = submit(other);
+      EXPECT_TRUE(verdict.accepted && !verdict.displaced);
+    }
+    EXPECT_TRUE(queue.refuses(Priority::kInteractive, other));
+    EXPECT_FALSE(submit(other).accepted);
+  }
+  EXPECT_EQ(queue.depth(), 11);
+  for (std::uint64_t run = 1; run <= 4; ++run) {
+    EXPECT_FALSE(submit(a).accepted) << "what the others have is taken from what it has above its share";
+    EXPECT_TRUE(queue.remove({run}));
+  }
+  EXPECT_EQ(queue.depth(), 7);
+  EXPECT_TRUE(queue.remove({5}));
+  EXPECT_TRUE(submit(a).accepted);
+}
+
+TEST(JobQueue, AQueueSmallerThanItsTenantsHasAPlaceForEach) {
+  JobQueue queue(QueueConfig{.capacity = 1}, tenants({"a", "b", "c"}));
+  for (std::size_t tenant = 0; tenant < 4; ++tenant) {
+    EXPECT_TRUE(admit(queue, of_tenant(tenant, entry(2 * tenant + 1))).accepted);
+    EXPECT_FALSE(admit(queue, of_tenant(tenant, entry(2 * tenant + 2))).accepted);
+  }
+}
+
+// Only the tenant that has most loses jobs to others; whoever has its share loses its own to its own.
+TEST(JobQueue, OnlyTheTenantAboveItsShareIsDisplaced) {
+  for (const QueuePolicy policy : {QueuePolicy::kDropLru, QueuePolicy::kShedLowPriority}) {
+    const bool lru = policy == QueuePolicy::kDropLru;
+    JobQueue queue(QueueConfig{.capacity = 6, .policy = policy}, tenants({"a", "b"}));
+    const std::size_t a = queue.tenant_number("a"), b = queue.tenant_number("b");
+    admit(queue, of_tenant(b, entry(1, Priority::kBatch)));
+    for (std::uint64_t i = 2; i <= 6; ++i) admit(queue, of_tenant(a, entry(i, Priority::kBatch)));
+    EXPECT_EQ(admit(queue, of_tenant(a, entry(7))).displaced, Arrival{lru ? 2U : 6U}) << "b's is the oldest";
+    EXPECT_EQ(admit(queue, of_tenant(0, entry(8))).displaced, Arrival{lru ? 3U : 5U});
+    EXPECT_EQ(admit(queue, of_tenant(0, entry(9))).displaced, Arrival{4});
+    const Verdict own = admit(queue, of_tenant(0, entry(10)));
+    EXPECT_EQ(own.displaced, lru ? std::optional(Arrival{8}) : std::nullopt) << "it has its share";
+    EXPECT_EQ(own.accepted, lru);
+    EXPECT_EQ(queue.count_of_tenant(a), 3);
+    EXPECT_TRUE(queue.find({1}));
+  }
+}
+
+// Whoever submits whatever: nobody below its share is refused, nobody else's entry within a share is displaced, and what waits above
+// the capacity is one share for each other tenant at most.
+TEST(JobQueue, SharesHoldWhateverIsSubmitted) {
+  EXPECT_TRUE(rc::check([] {
+    const auto policy = *rc::gen::element(QueuePolicy::kReject, QueuePolicy::kDropLru, QueuePolicy::kShedLowPriority);
+    const std::int64_t capacity = *rc::gen::inRange(1, 12);
+    JobQueue queue(QueueConfig{.capacity = capacity, .policy = policy, .batch_promotion_ms = 50}, tenants({"a", "b"}));
+    std::map<std::uint64_t, std::size_t> waiting;  // whose, by arrival
+    std::uint64_t arrival = 0;
+    std::int64_t now_ms = 0;
+    const auto steps = *rc::gen::container<std::vector<std::uint32_t>>(120, rc::gen::arbitrary<std::uint32_t>());
+    for (const std::uint32_t step : steps) {
+      queue.advance(++now_ms);
+      if (step % 5 == 0 && !waiting.empty()) {
+        const auto it = std::next(waiting.begin(), (step >> 8) % waiting.size());
+        RC_ASSERT(queue.remove({it->first}));
+        waiting.erase(it);
+        continue;
+      }
+      const std::size_t tenant = std::array<std::size_t, 6>{0, 1, 1, 1, 1, 2}[(step >> 4) % 6];
+      const Entry e =
+          of_tenant(tenant, entry(++arrival, step & 8 ? Priority::kBatch : Priority::kInteractive, 0, now_ms));
+      std::array<std::int64_t, 3> before{};
+      for (std::size_t t = 0; t < 3; ++t) before[t] = queue.count_of_tenant(t);
+      const bool room = queue.depth() < capacity, refuses = queue.refuses(e.priority, tenant);
+      const Verdict verdict = step & (1U << 20) ? queue.reserve(e) : admit(queue, e);
+      RC_ASSERT(refuses == !verdict.accepted);
+      RC_ASSERT(verdict.accepted || (!room && before[tenant] >= queue.share()));
+      if (verdict.accepted) waiting.emplace(arrival, tenant);
+      if (verdict.displaced) {
+        const std::size_t loser = waiting.at(verdict.displaced->value);
+        RC_ASSERT(!room && (loser == tenant ? before[tenant] >= queue.share()
+                                            : before[tenant] < queue.share() && before[loser] > queue.share()));
+        waiting.erase(verdict.displaced->value);
+      }
+      RC_ASSERT(queue.depth() == static_cast<std::int64_t>(waiting.size()));
+      RC_ASSERT(queue.depth() <= capacity + 2 * queue.share());
+    }
+    for (std::size_t t = 0; t < 3; ++t) {
+      RC_ASSERT(queue.count_of_tenant(t) ==
+                std::ranges::count_if(waiting, [&](const auto& item) { return item.second == t; }));
+    }
+  }));
 }
 
 // Asked before there is a job: the same as reserve() says of one, under every policy and whatever is in the queue.

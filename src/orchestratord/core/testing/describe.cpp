@@ -171,7 +171,11 @@ struct Describe {
                        c.standing.quota ? text(c.standing.quota->refusal(1, 0)) : "-");
   }
   std::string operator()(const PublishQueueRoom& c) const {
-    return fmt::format("PublishQueueRoom {} {} {}", c.refuses[0], c.refuses[1], c.error ? c.error->message : "room");
+    std::string text = c.refusals.empty() ? "PublishQueueRoom room" : "PublishQueueRoom";
+    for (const auto& [tenant, refusal] : c.refusals) {
+      text += fmt::format(" '{}' {} {} {}", tenant, refusal.refuses[0], refusal.refuses[1], refusal.error.message);
+    }
+    return text;
   }
   std::string operator()(const CountPlacement& c) const {
     return fmt::format("CountPlacement {} pinned {} fallback {} of {}", c.assigned ? "assigned" : "no_capacity",

@@ -135,7 +135,7 @@ base::Result<> Submitter::check(const net::http::Principal& caller) const {
   if (*context_.stopping) {
     error = stopping_error();
   } else {
-    error = early_refusal({.account = caller.account});
+    error = early_refusal({.account = caller.account, .is_tenant = is_tenant(caller)});
   }
   if (!error) return {};
   context_.metrics->error(error->name());
@@ -252,6 +252,7 @@ void Submitter::find_model(const PendingPtr& pending) {
   const std::string& name = request.model ? *request.model : *request.model_ref;
   if (!pending->previewed) {
     if (auto error = early_refusal({.account = pending->caller.account,
+                                    .is_tenant = is_tenant(pending->caller),
                                     .tokens = tokens_of(*pending),
                                     .priority = request.priority,
                                     .counted = pending->counted})) {

@@ -33,6 +33,7 @@ World::World(const WorldOptions& options)
   config_.restart.running_jobs = chance(10) ? config::RunningJobs::kFail : config::RunningJobs::kReplay;
   if (chance(40)) config_.quotas.max_concurrent_jobs = 1 + static_cast<std::int64_t>(pick(3));
   if (chance(30)) config_.quotas.token_budget_daily = 200 + static_cast<std::int64_t>(pick(400));
+  if (seed_ % 3 == 0) config_.tenants = {{.id = "t0", .token_file = {}, .throttle = {}, .quotas = {}}};
   builds_change_ = chance(50);
   shares_ = chance(50);
   const std::size_t pool_count = 1 + pick(2);
