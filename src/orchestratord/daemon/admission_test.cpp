@@ -227,6 +227,12 @@ TEST_F(AdmissionTest, AFloodOfOneTenantKeepsNobodyOut) {
   EXPECT_EQ(code_of(full), "QUEUE_FULL");
   EXPECT_NE(full.body.find("3 of its jobs are the caller's, whose share of its 3 places is 1"), std::string::npos)
       << full.body;
+  net::TestSocket socket(static_cast<std::uint16_t>(std::stoi(daemon_->bind().substr(daemon_->bind().rfind(':') + 1))));
+  EXPECT_TRUE(
+      socket.send("POST /v2/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "
+                  "4000000\r\nAuthorization: Bearer " +
+                  std::string(32, 'f') + "\r\n\r\n"));
+  EXPECT_NE(socket.read_until("\"}}").find("the caller's, whose share"), std::string::npos) << "no body was sent";
   EXPECT_EQ(client_->post("/v2/tasks", task(1)).status, 202);
   EXPECT_EQ(code_of(client_->post("/v2/tasks", task(1))), "QUEUE_FULL") << "the operator has its share as well";
   pool_->hold(false);
