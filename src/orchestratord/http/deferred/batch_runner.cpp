@@ -120,7 +120,8 @@ base::Result<> BatchRunner::cancel(const Blob& blob) {
   if (is_final(status_of(facts))) {
     return base::fail(ErrorCode::kConflict, fmt::format("the batch has ended: it is {}", status_of(facts)));
   }
-  if (status_of(facts) != "cancelling") set_status(facts, "cancelling", context_.clock->now().unix_ms / 1000);
+  if (status_of(facts) == "cancelling") return {};
+  set_status(facts, "cancelling", context_.clock->now().unix_ms / 1000);
   store::blobs::Facts kept = blob.facts;
   kept.body = json::serialize(facts);
   TRY(context_.blobs->set_facts(blob.id, std::move(kept)));
@@ -197,7 +198,8 @@ void BatchRunner::begin(const ActivePtr& batch) {
 bool BatchRunner::waits_for_room(Active& batch) const {
   const auto begun = static_cast<std::int64_t>(batch.done.size() + batch.in_flight.size());
   const bool more = !ends(batch) && begun < count_of(batch.facts, "total");
-  const auto room = more ? context_.blobs->check_room(batch.caller.account, 0) : base::Result<>();
+  const std::size_t bytes = batch.begun ? 0 : json::serialize(batch.facts).size();  // that it began is kept
+  const auto room = more ? context_.blobs->check_room(batch.caller.account, bytes) : base::Result<>();
   const bool waited = std::exchange(batch.waits_for_room, !room);
   if (!room && !waited) {
     base::log_event(base::LogLevel::kWarn, "batch.waits_for_room", {},

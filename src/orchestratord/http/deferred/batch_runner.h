@@ -31,7 +31,8 @@ class BatchRunner {
   // A new batch of the caller in `facts`, whose input and blobs of answers are there. It begins when no other one of its tenant
   // runs; one whose status is final never does. Errors: as of BlobStore::create().
   base::Result<> create(const BatchForm& form, const std::string& id, const boost::json::object& facts);
-  // No request begins any more, and those that run are ended. Errors: CONFLICT (it has ended), STORE_UNAVAILABLE.
+  // No request begins any more, and those that run are ended. Writes something once, whatever room its owner has. Errors: CONFLICT
+  // (it has ended), STORE_UNAVAILABLE.
   base::Result<> cancel(const store::blobs::Blob& batch);
   // Whether one that has not ended has this blob for its input.
   bool reads(const std::string& blob_id) const;

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <boost/json/serialize.hpp>
 #include <fstream>
+#include <vector>
 
 #include "base/file.h"
 #include "base/testing/full_disk.h"
@@ -80,9 +82,10 @@ class BatchesOfBothApis : public testing::Test {
            ",\"body\":\"" + std::string(100, 'x') + "\"},\"error\":null}\n";
   }
   // One of the OpenAI API that runs, with so many lines. Its files are there.
-  void begin_batch(const std::string& id, int lines) {
+  void begin_batch(const std::string& id, int lines, std::string_view status = "in_progress") {
     json::object facts = fresh_facts(kLab, lines, clock_.now().unix_ms / 1000);
-    set_status(facts, "in_progress", clock_.now().unix_ms / 1000);
+    set_status(facts, status, clock_.now().unix_ms / 1000);
+    facts["metadata"] = {{"about", std::string(16'000, 'x')}};
     facts["endpoint"] = "/v1/completions";
     facts["input_file_id"] = id + "-in";
     facts["output_blob"] = id + "-out";
@@ -202,6 +205,42 @@ TEST_F(BatchesOfBothApis, OneWhoseInputIsDamagedFails) {
   EXPECT_EQ(status("batch"), "failed");
   EXPECT_EQ(error_of("batch"), "input_file_missing");
   EXPECT_EQ(status("messages"), "failed");
+}
+
+// Whoever asks again and again fills no disk, and whoever has no room left may end what he has.
+TEST_F(BatchesOfBothApis, ACancelIsKeptOnceAndNeedsNoRoom) {
+  for (const char* id : {"runs", "waits"}) {
+    keep_files(id, 2);
+    begin_batch(id, 2, "validating");
+  }
+  start(1);
+  thread_->run_for(3000);
+  ASSERT_EQ(status("runs"), "validating") << "it waits for room";
+  for (const char* id : {"waits", "runs"}) {
+    std::vector<std::uintmax_t> bytes;
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_TRUE(process_->runner.cancel(*blobs_->find(id)));
+      bytes.push_back(std::filesystem::file_size(directory_ / (std::string(id) + ".blob")));
+    }
+    EXPECT_EQ(status(id), "cancelling");
+    EXPECT_EQ(bytes[2], bytes[0]) << id;
+  }
+  thread_->run_for(10'000);
+  EXPECT_EQ(status("runs"), "cancelled");
+  EXPECT_EQ(status("waits"), "cancelled");
+}
+
+// What is kept of a batch that begins is as long as what it was made of.
+TEST_F(BatchesOfBothApis, OneBeginsWhereThereIsRoomForItsBeginning) {
+  keep_files("batch", 1);
+  begin_batch("batch", 1, "validating");
+  std::uint64_t held = 0;
+  for (const auto& file : std::filesystem::directory_iterator(directory_)) {
+    if (file.path().extension() == ".blob") held += std::max<std::uint64_t>(4096, file.file_size());
+  }
+  start(held + 8000);
+  thread_->run_for(3000);
+  EXPECT_EQ(status("batch"), "validating");
 }
 
 // There is room for the first of its files, and then for both of them.

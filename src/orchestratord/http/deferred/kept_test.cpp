@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "orchestratord/http/openai/calls.h"
 #include "orchestratord/http/openai/deferred/kept_responses.h"
 #include "orchestratord/http/openai/deferred/kept_text.h"
+#include "orchestratord/http/tasks/kept_facts.h"
 #include "orchestratord/http/tasks/kept_results.h"
 #include "orchestratord/http/tenancy.h"
 #include "orchestratord/http/testing/noting_exchange.h"
@@ -31,6 +33,13 @@ class Kept : public testing::Test {
   }
   ~Kept() override { std::filesystem::remove_all(directory_); }
 
+  void limit_room(std::uint64_t bytes) {
+    blobs_.reset();
+    blobs_ =
+        store::blobs::BlobStore::open({.directory = directory_, .tenant_bytes_max = bytes, .clock = &clock_}, entropy_)
+            .value();
+    context_.blobs = blobs_.get();
+  }
   void keep(const std::string& id, std::string_view kind, std::string body, std::string_view content = {}) {
     ASSERT_TRUE(blobs_->create(id,
                                {.kind = std::string(kind),
@@ -106,6 +115,36 @@ TEST_F(Kept, ResponsesThatARequestRefersToAreBoundedTogetherBeforeAnyIsRead) {
   ASSERT_TRUE(three);
   EXPECT_EQ(three->code, base::ErrorCode::kInvalidParams) << three->message;
   EXPECT_NE(three->message.find("up to 32768 are read for a request"), std::string::npos) << three->message;
+}
+
+// Its request is among its facts, and whoever asks again and again, or has no room left, ends it all the same.
+TEST_F(Kept, ACancelOfAResponseIsKeptOnceAndTakesNoRoom) {
+  limit_room(150'000);
+  TestThread request_executor(clock_);  // never runs, so that no job is admitted
+  context_.request_executor = &request_executor;
+  openai::Conversations conversations(context_);
+  openai::KeptResponses responses(context_, submitter_, conversations);
+  net::Request request;
+  request.peer.principal = kOwner;
+  request.body = R"({"model":"m","background":true,"input":")" + std::string(100'000, 'x') + "\"}";
+  auto call = openai::decoder_of("/v1/responses")(request.body);
+  ASSERT_TRUE(call) << call.error().message;
+  responses.create(*std::move(call), request, std::make_shared<NotingExchange>());
+  thread_.run_for(1);
+  keep("other", "file", "", std::string(40'000, 'x'));
+  ASSERT_FALSE(blobs_->check_room(kOwner.account, 10'000));
+  const auto kept = blobs_->list(openai::KeptResponses::kKind);
+  ASSERT_EQ(kept.size(), 1U);
+  const auto bytes = [&] { return std::filesystem::file_size(directory_ / (kept[0]->id + ".blob")); };
+  const std::uintmax_t before = bytes();
+  request.path_params["id"] = kept[0]->id;
+  for (int i = 0; i < 3; ++i) {
+    const auto client = std::make_shared<NotingExchange>();
+    responses.cancel(request, client);
+    EXPECT_FALSE(client->refused) << client->refused->message;
+    EXPECT_LT(bytes(), before + 100);
+  }
+  EXPECT_TRUE(tasks::flag_of(tasks::object_of(kept[0]->facts.body), "cancelled")) << "no later process runs it";
 }
 
 }  // namespace

@@ -367,19 +367,27 @@ void KeptResponses::serve_kept(const std::string& id, const Reader& reader, bool
   reader.exchange->respond({200, net::http::sse_headers(), std::move(out)});
 }
 
+// Before the job ends: a process that comes later does not run it once more. In place of what is there, for the request is among its
+// facts: a cancel takes no room. What has its output ends with that.
+base::Result<> KeptResponses::keep_cancelled(Open& open) {
+  const store::blobs::Blob& blob = *context_.blobs->find(open.id);
+  if (blob.content_bytes > 0) return {};
+  store::blobs::Facts facts = blob.facts;
+  open.facts["cancelled"] = true;
+  facts.body = json::serialize(open.facts);
+  TRY(context_.blobs->replace(open.id, std::move(facts), {}));
+  return {};
+}
+
 void KeptResponses::cancel(const net::Request& request, const net::ExchangePtr& exchange) {
   const auto id = find(request, exchange);
   if (!id) return;
   const OpenPtr open = find_open(*id);
   if (open == nullptr) return serve_kept(*id, {exchange}, false);
-  // Before the job ends: a process that comes later does not run it once more.
-  store::blobs::Facts facts = context_.blobs->find(*id)->facts;
-  open->facts["cancelled"] = true;
-  facts.body = json::serialize(open->facts);
-  if (auto kept = context_.blobs->set_facts(*id, std::move(facts)); !kept) {
-    return refuse(context_, exchange, std::move(kept).error());
+  if (!open->cancelled) {
+    if (auto kept = keep_cancelled(*open); !kept) return refuse(context_, exchange, std::move(kept).error());
+    open->cancelled = true;
   }
-  open->cancelled = true;
   open->waiting.push_back(exchange);
   end_job(*open);
 }

@@ -73,6 +73,7 @@ class KeptResponses {
   void keep(const OpenPtr& open, const std::string& events);
   base::Result<> settle(const Open& open, const std::string& events);
   base::Result<> keep_turn(const Open& open);
+  base::Result<> keep_cancelled(Open& open);
   // Its blob is erased: ends its job and refuses whoever waits for it.
   void drop(const OpenPtr& open);
   void end_job(const Open& open);
