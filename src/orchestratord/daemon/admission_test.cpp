@@ -166,7 +166,7 @@ TEST_F(AdmissionTest, ACallerOverItsLimitsIsRefusedOnTheHead) {
       {.id = "fast", .token_file = {}, .throttle = {{.requests_per_second = 0.001, .burst_seconds = 1}}, .quotas = {}}};
   start_with_pool(4);
   const auto head_of = [&](char who) {
-    return "POST /v2/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "
+    return "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "
            "4000000\r\n" +
            (who == 0 ? "" : "Authorization: Bearer " + std::string(32, who) + "\r\n") + "\r\n";
   };
@@ -311,6 +311,28 @@ TEST_F(AdmissionTest, ATaskIdNamesOneJob) {
   const std::string uuid = "0b5dbe0e-9c7d-4f3a-8f2b-6c1d2e3f4a5b";
   EXPECT_EQ(client_->submit(task(5, 3, ",\"task_id\":\"" + uuid + "\"")), uuid);
   EXPECT_EQ(pool_->completed()[first], 1);
+}
+
+// Nothing new is asked for, and only the body says so.
+TEST_F(AdmissionTest, ATaskIsFoundAgainByACallerAtItsLimits) {
+  options_.config.orchestratord.queue.capacity = 1;
+  options_.config.orchestratord.quotas.token_budget_daily = 53;  // two of 16 and 10 tokens, and one more
+  start_with_pool();
+  pool_->hold(true);
+  const std::string first = task(1, 10, R"(,"task_id":"first")"), second = task(2, 10, R"(,"task_id":"second")");
+  const std::string first_id = client_->submit(first);
+  wait_until([this] { return pool_->running() == 1; }, "the first job to leave the queue");
+  const std::string second_id = client_->submit(second);
+  EXPECT_EQ(code_of(client_->post("/v2/tasks", task(3, 1))), "QUOTA_EXCEEDED");
+  for (const auto& [body, id] : {std::pair(first, first_id), std::pair(second, second_id)}) {
+    const net::Response again = client_->post("/v2/tasks", body);
+    EXPECT_EQ(again.status, 202) << again.body;
+    EXPECT_EQ(field(again.body, "job_id"), id);
+  }
+  pool_->hold(false);
+  for (const std::string& id : {first_id, second_id}) client_->read(events_path(id));
+  const net::Response stream = client_->post("/v2/tasks?stream=true", second);
+  EXPECT_EQ(stream.status, 200) << stream.body;
 }
 
 TEST_F(AdmissionTest, TheSameTaskSubmittedManyTimesAtOnceIsOneJob) {

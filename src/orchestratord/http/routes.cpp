@@ -99,6 +99,10 @@ net::HeadCheck Api::may_submit() {
   return [this](const net::http::Principal& caller) { return submitter_.check(caller); };
 }
 
+net::HeadCheck Api::may_submit_again() {
+  return [this](const net::http::Principal& caller) { return submitter_.check_arrival(caller); };
+}
+
 net::Handler Api::counted(net::Handler then, Arrival what) {
   if (!limits_rates(context_.config->orchestratord)) return then;
   return [this, what, then = std::move(then)](net::Request request, net::ExchangePtr exchange) {
@@ -150,7 +154,8 @@ net::Handler Api::facts_counted(void (CatalogModels::*method)(const net::Request
 
 std::vector<Api::Route> Api::routes() {
   return {
-      {"POST", "/v2/tasks", Scope::kTenant, on_request_executor_submitted(tasks_, &tasks::Tasks::submit), may_submit()},
+      {"POST", "/v2/tasks", Scope::kTenant, on_request_executor_submitted(tasks_, &tasks::Tasks::submit),
+       may_submit_again()},
       {"POST", "/v2/tasks/preview", Scope::kTenant, on_request_executor_counted(tasks_, &tasks::Tasks::preview),
        may_ask()},
       {"GET", "/v2/tasks", Scope::kTenant, counted(handler(tasks_, &tasks::Tasks::list)), may_ask()},
@@ -240,7 +245,8 @@ Api::Gateway Api::router_v1() {
     out.paths.push_back({.prefix = prefix, .write_error = v1::error_response});
   }
   out.routes = {
-      {"POST", "/v1/tasks", Scope::kTenant, on_request_executor_submitted(v1_, &v1::Gateway::submit), may_submit()},
+      {"POST", "/v1/tasks", Scope::kTenant, on_request_executor_submitted(v1_, &v1::Gateway::submit),
+       may_submit_again()},
       {"POST", "/v1/tasks/preview", Scope::kTenant, on_request_executor_counted(v1_, &v1::Gateway::preview), may_ask()},
       {"GET", "/v1/tasks/{id}/stream", Scope::kTenant, handler(v1_, &v1::Gateway::stream)},
       {"POST", "/v1/tasks/{id}/cancel", Scope::kTenant, handler(v1_, &v1::Gateway::cancel)},

@@ -83,6 +83,8 @@ class Api {
   template <class Part>
   net::Handler on_files(Part& part, void (Part::*method)(const net::Request&, const net::ExchangePtr&));
   net::HeadCheck may_submit();
+  // Of a route whose body may name a task.
+  net::HeadCheck may_submit_again();
   // The throttle counts what arrives, whatever becomes of it; what it refuses reaches neither of the two threads.
   enum class Arrival : std::uint8_t { kAsk, kSubmission };
   net::Handler counted(net::Handler then, Arrival what = Arrival::kAsk);

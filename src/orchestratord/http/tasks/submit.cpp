@@ -131,12 +131,18 @@ std::optional<Error> Submitter::early_refusal(const AdmissionBoard::Newcomer& ne
 }
 
 base::Result<> Submitter::check(const net::http::Principal& caller) const {
-  std::optional<Error> error;
-  if (*context_.stopping) {
-    error = stopping_error();
-  } else {
-    error = early_refusal({.account = caller.account, .is_tenant = is_tenant(caller)});
-  }
+  return answer_head(*context_.stopping ? stopping_error()
+                                        : early_refusal({.account = caller.account, .is_tenant = is_tenant(caller)}));
+}
+
+base::Result<> Submitter::check_arrival(const net::http::Principal& caller) const {
+  if (*context_.stopping) return answer_head(stopping_error());
+  auto error = context_.board->arrival_refusal(caller.account, context_.clock->now());
+  if (error) count_refusal(*error);
+  return answer_head(std::move(error));
+}
+
+base::Result<> Submitter::answer_head(std::optional<Error> error) const {
   if (!error) return {};
   context_.metrics->error(error->name());
   return base::fail(std::move(*error));

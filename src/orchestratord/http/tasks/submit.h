@@ -74,6 +74,9 @@ class Submitter {
   // Whether this caller may submit at all now; asked before the body is read. Errors: SHUTTING_DOWN, QUOTA_EXCEEDED,
   // BUDGET_EXCEEDED, QUEUE_FULL.
   base::Result<> check(const net::http::Principal& caller) const;
+  // The same of a request whose body may name a task that was accepted before: that one is found again whatever its caller has used
+  // and however full the queue is, so submit() asks for these. Errors: SHUTTING_DOWN, QUOTA_EXCEEDED of the throttle.
+  base::Result<> check_arrival(const net::http::Principal& caller) const;
 
   // Counts what the core refused a caller on arrival, as the core counts the submissions that it refuses.
   void count_refusal(const base::Error& error, wire::Priority priority = wire::Priority::kInteractive) const;
@@ -119,6 +122,7 @@ class Submitter {
 
   base::Result<PendingPtr> take(Submission submission) const;
   std::optional<base::Error> early_refusal(const AdmissionBoard::Newcomer& newcomer) const;
+  base::Result<> answer_head(std::optional<base::Error> error) const;
   void look_up_task(const PendingPtr& pending);
   void repeat_answer(const PendingPtr& pending, const store::JobRecord& record);
   void find_reading(const PendingPtr& pending, Admission admission);
