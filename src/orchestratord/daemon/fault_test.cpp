@@ -136,5 +136,24 @@ TEST_F(FaultTest, WithoutASpoolARestartLosesThePayloadAndSaysSo) {
   EXPECT_EQ(field(events.back().data, "code"), "PAYLOAD_LOST");
 }
 
+// The job is lost, and its result is not: its request is kept for as long as that takes.
+TEST_F(FaultTest, WithoutASpoolAKeptResultOutlivesARestart) {
+  options_.config.orchestratord.persistence.payload_spool = config::PayloadSpool::kOff;
+  start_with_pool();
+  pool_->hold(true);
+  const std::string job_id = client_->submit(task(3, 5, R"(,"result":{"keep_ms":600000})"));
+  restart();
+  pool_->register_at(client_->url());
+  pool_->hold(false);
+  const auto result = [&] { return client_->get("/v2/tasks/" + job_id + "/result"); };
+  wait_until([&] { return result().status != 409; }, "the result");
+  EXPECT_EQ(result().status, 200) << result().body;
+  std::string text;
+  for (const std::string& token : FakePool::expected_tokens(3, 5)) text += token;
+  EXPECT_EQ(field(result().body, "text"), text);
+  EXPECT_EQ(field(result().body, "job_id"), job_id);
+  EXPECT_EQ(status_of(job_id), "failed");
+}
+
 }  // namespace
 }  // namespace llorch::orchestratord::daemon::testing

@@ -12,6 +12,42 @@
 namespace llorch::orchestratord::http::tasks {
 namespace {
 
+// Sees whether the job's prompt was lost; what it shows is another's.
+class LossNoter final : public streams::Renderer {
+ public:
+  explicit LossNoter(std::shared_ptr<streams::Renderer> shown) : shown_(std::move(shown)) {}
+  static bool is_loss(const wire::ErrorBody& error) {
+    return error.code == base::info(base::ErrorCode::kPayloadLost).name;
+  }
+  bool lost() const { return lost_; }
+
+  bool streams() const override { return shown_->streams(); }
+  Head head() const override { return shown_->head(); }
+  bool stateless() const override { return shown_->stateless(); }
+  void queued(const wire::QueuedEvent& event, const streams::EventId& id, std::string& out) override {
+    shown_->queued(event, id, out);
+  }
+  void started(const wire::StartedEvent& event, const streams::EventId& id, std::string& out) override {
+    shown_->started(event, id, out);
+  }
+  void token(const streams::TokenView& token, const streams::EventId& id, std::string& out) override {
+    shown_->token(token, id, out);
+  }
+  void metrics(const wire::MetricsEvent& event, std::string& out) override { shown_->metrics(event, out); }
+  void end(const wire::EndEvent& event, const streams::EventId& id, std::string& out) override {
+    shown_->end(event, id, out);
+  }
+  void error(const wire::ErrorBody& error, const std::optional<streams::EventId>& id, std::string& out) override {
+    lost_ = is_loss(error);
+    shown_->error(error, id, out);
+  }
+  void keep_alive(std::string& out) override { shown_->keep_alive(out); }
+
+ private:
+  const std::shared_ptr<streams::Renderer> shown_;
+  bool lost_ = false;
+};
+
 class Run : public std::enable_shared_from_this<Run> {
  public:
   Run(const Context& context, Submitter& submitter, DeferredJobPtr job, DeferredEvents events, DeferredCount count)
@@ -38,31 +74,36 @@ class Run : public std::enable_shared_from_this<Run> {
   void on_admission(base::Result<Admission> admission) {
     if (!admission) return events_.done(base::fail(std::move(admission).error()));
     if (!first_) first_ = admission->reply;
-    if (admission->stream == nullptr) return find_ended(*admission);
+    const base::JobId job_id(admission->reply.job_id);
+    if (admission->stream == nullptr) return find_ended(job_id, admission->reading);
+    auto noter = std::make_shared<LossNoter>(job_->make_renderer(*first_, admission->reading));
     // Ahead of every client, so that what is done with the answer is begun before a client has its end.
-    auto collector =
-        std::make_shared<Collector>(*context_.files, [self = shared_from_this()](std::optional<net::Response> answer) {
-          if (answer) self->events_.done(*std::move(answer));
+    auto collector = std::make_shared<Collector>(
+        *context_.files,
+        [self = shared_from_this(), noter, job_id, reading = admission->reading](std::optional<net::Response> answer) {
+          if (!answer) return;
+          if (noter->lost()) return self->find_ended(job_id, reading);
+          self->events_.done(*std::move(answer));
         });
     admission->stream->attach({.exchange = std::move(collector),
-                               .renderer = job_->make_renderer(*first_, admission->reading),
+                               .renderer = std::move(noter),
                                .correlation_id = job_->submission.correlation_id},
                               context_.clock->now().mono_ms);
     events_.admitted(*first_, *admission);
   }
 
-  void find_ended(const Admission& admission) {
-    context_.store->find(base::JobId(admission.reply.job_id), [self = shared_from_this(), reading = admission.reading](
-                                                                  base::Result<std::optional<store::JobRecord>> found) {
-      self->context_.files->post([self, reading, found = std::move(found)] { self->on_ended(found, reading); });
-    });
+  void find_ended(const base::JobId& job_id, const std::shared_ptr<const chat::Reading>& reading) {
+    context_.store->find(
+        job_id, [self = shared_from_this(), reading](base::Result<std::optional<store::JobRecord>> found) {
+          self->context_.files->post([self, reading, found = std::move(found)] { self->on_ended(found, reading); });
+        });
   }
 
   void on_ended(const base::Result<std::optional<store::JobRecord>>& found,
                 const std::shared_ptr<const chat::Reading>& reading) {
     if (!found) return events_.done(base::fail(found.error()));
     const store::JobRecord* record = *found ? &**found : nullptr;
-    if (record != nullptr && record->progress.error) {
+    if (record != nullptr && record->progress.error && !LossNoter::is_loss(*record->progress.error)) {
       const auto renderer = job_->make_renderer(*first_, reading);
       std::string body;
       renderer->error(*record->progress.error, std::nullopt, body);

@@ -33,7 +33,8 @@ struct DeferredEvents {
 enum class DeferredCount : std::uint8_t { kOnArrival, kEach };
 
 // Submits the job, or finds it again, and gathers its answer. One that has completed, and whose tokens are held no more, is
-// run again under the task's next name: its seed makes the same bytes. A client that goes ends nothing (on_disconnect). Events
+// run again under the task's next name: its seed makes the same bytes. So is one whose prompt did not outlive an earlier process
+// (PAYLOAD_LOST), for the caller has its request. A client that goes ends nothing (on_disconnect). Events
 // come on the thread of kept files. REQUIRES: `context` and `submitter` outlive the job.
 void run_deferred(const Context& context, Submitter& submitter, const DeferredJobPtr& job, DeferredEvents events,
                   DeferredCount count = DeferredCount::kOnArrival);
