@@ -123,6 +123,44 @@ TEST_F(SessionTest, ATenantHasItsTokensADay) {
   EXPECT_EQ(submit_as('a', 18).status, 202);
 }
 
+// A process that ends between the end of a job and the end of its result takes neither: the job runs again, at no cost, whatever is left.
+// Whoever deletes a result and asks for it once more pays for it.
+TEST_F(SessionTest, AJobThatRunsAgainForAResultThatWasLostIsChargedOnce) {
+  options_.config.orchestratord.quotas.token_budget_daily = 26;
+  options_.config.orchestratord.sessions.token_budget = 26;
+  start_with_pool();
+  pool_->hold(true);
+  const std::string body = task(1, 10, R"(,"task_id":"t","session_id":"s","result":{"keep_ms":600000})");
+  const std::string job_id = client_->submit(body);
+  const auto blobs = options_.state_directory / "blobs", before = options_.state_directory / "before";
+  std::filesystem::copy(blobs, before);
+  pool_->hold(false);
+  const auto result = [&] { return client_->get("/v2/tasks/" + job_id + "/result"); };
+  wait_until([&] { return result().status != 409; }, "the result");
+  const std::string text = field(result().body, "text");
+  client_.reset();
+  daemon_.reset();
+  std::filesystem::remove_all(blobs);
+  std::filesystem::rename(before, blobs);
+  start();
+  for (int life = 0; life < 2; ++life) {
+    pool_->register_at(client_->url());
+    wait_until([&] { return result().status != 409; }, "the result of the next run");
+    EXPECT_EQ(result().status, 200) << result().body;
+    EXPECT_EQ(field(result().body, "text"), text);
+    EXPECT_EQ(pool_->executions(), 2);
+    EXPECT_EQ(shown("s", "tokens_used"), "26");
+    const net::Response refused = client_->post("/v2/tasks", task(1, 1));
+    EXPECT_EQ(code_of(refused), "QUOTA_EXCEEDED") << refused.body;
+    EXPECT_EQ(field(refused.body, "tokens_used_today"), "26");
+    restart();
+  }
+  EXPECT_EQ(client_->call("DELETE", "/v2/tasks/" + job_id + "/result", "").status, 204);
+  const net::Response again = client_->post("/v2/tasks", body);
+  EXPECT_EQ(code_of(again), "BUDGET_EXCEEDED") << again.body;
+  EXPECT_EQ(pool_->executions(), 2);
+}
+
 // SYS-9.3.2: what is above a tenant's jobs at a time waits, and says for what.
 TEST_F(SessionTest, ATenantsNextJobWaits) {
   options_.config.orchestratord.quotas.max_concurrent_jobs = 1;

@@ -6,6 +6,7 @@
 #include <map>
 #include <thread>
 
+#include "orchestratord/store/rows/job_row.h"
 #include "orchestratord/store/testing/store_bed.h"
 #include "wire/json.h"
 
@@ -73,6 +74,10 @@ TEST_P(StoreTest, TenantsGoOnAfterARestart) {
     dropped.progress.finished_unix_ms = now_ms;
     ASSERT_TRUE(apply(*store, dropped));
     ASSERT_TRUE(apply(*store, finished("j5", now_ms)));
+    Admission stands = of("j7", "a");  // for a job that was charged
+    stands.job.params = LLORCH_CHARGED_PARAMS + stands.job.params.substr(1);
+    ASSERT_TRUE(admit(*store, stands));
+    ASSERT_TRUE(apply(*store, finished("j7", now_ms)));
   }
   const auto state = bed.open()->restore().value();
   std::map<std::string, std::int64_t> used;

@@ -26,6 +26,7 @@ struct JobSpec {
   wire::Placement placement;
   std::optional<base::SessionId> session_id;
   std::string tenant_id{};  // whose quota and throttle count it: a name of the token, never the token
+  bool charged = false;     // it stands for one that was: neither quota nor session refuses it or counts its tokens
 };
 
 // Prompt tokens to charge for a run that ended with `end`. Of a model that takes text `spec.tokens_in` is a bound, its bytes, and what

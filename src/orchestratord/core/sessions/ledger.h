@@ -60,7 +60,9 @@ class Ledger : Owner {
   sessions::Demand demand(const jobs::JobSpec& spec) const;
   wire::SessionView view(const sessions::Session& session) const;
   void end_session(std::int64_t key);
-  static std::int64_t tokens_most(const jobs::JobSpec& spec) { return spec.tokens_in + spec.max_tokens; }
+  static std::int64_t tokens_most(const jobs::JobSpec& spec) {
+    return spec.charged ? 0 : spec.tokens_in + spec.max_tokens;
+  }
 
   Commits& commits_;
   const pools::PoolRegistry& registry_;

@@ -125,6 +125,27 @@ TEST(CoreQuotas, TokensOfTheDay) {
   EXPECT_TRUE((d.submit_as("a", "a6", {.tokens_in = 10, .max_tokens = 65}), d.only<AnswerSubmit>().result));
 }
 
+// What stands for a job that was charged is nobody's to refuse, and costs nothing: neither its tenant nor its session.
+TEST(CoreQuotas, WhatStandsForAChargedJobIsFree) {
+  CoreConfig config = Quotas::with({.token_budget_daily = 30});
+  config.sessions.turns_max = 1;
+  Quotas d(config);
+  d.add_worker("w1", 4);
+  const Driver::SubmitOptions in_session{.session_id = base::SessionId("s")};
+  d.submit_as("a", "a1", in_session);  // 10 + 20
+  d.end(d.only<Execute>().execution, 20);
+  EXPECT_FALSE((d.submit_as("a", "a2", in_session), d.only<AnswerSubmit>().result));
+  jobs::JobSpec again = Driver::spec("a3", in_session);
+  again.tenant_id = "a";
+  again.charged = true;
+  d.send(Submit{{++d.requests}, again});
+  EXPECT_TRUE(d.only<AnswerSubmit>().result);
+  EXPECT_FALSE(d.only<CommitAdmission>().session) << "no row of it counts in the session";
+  d.end(d.only<Execute>().execution, 20);
+  EXPECT_TRUE(d.all<PublishStanding>().back().standing.quota->refusal(1, d.now.unix_ms)) << "30 are used";
+  EXPECT_FALSE(d.all<PublishStanding>().back().standing.quota->refusal(0, d.now.unix_ms)) << "and no more";
+}
+
 // SYS-9.3.2: an admission that the store refused took nothing; a job that was never run neither.
 TEST(CoreQuotas, WhatWasNotEnqueuedTookNothing) {
   Quotas d(Quotas::with({.token_budget_daily = 30}));

@@ -114,6 +114,7 @@ std::optional<Error> Ledger::arrives(const Submit& e) {
 }
 
 std::optional<Error> Ledger::refusal(const jobs::JobSpec& spec) const {
+  if (spec.charged) return std::nullopt;
   if (spec.session_id) {
     if (auto error = sessions_.refusal(*spec.session_id, demand(spec), now_)) return error;
   }
@@ -124,7 +125,9 @@ void Ledger::reserve(Job& job) {
   throttle_.accepted(job.spec.tenant_id, tokens_most(job.spec), now_.mono_ms);
   quotas_.reserve(job.spec.tenant_id, tokens_most(job.spec));
   publish_standing(job.spec.tenant_id);
-  if (job.spec.session_id) job.session = sessions_.admit(*job.spec.session_id, demand(job.spec), now_, entropy_);
+  if (job.spec.session_id && !job.spec.charged) {
+    job.session = sessions_.admit(*job.spec.session_id, demand(job.spec), now_, entropy_);
+  }
 }
 
 void Ledger::reserve_again(Job& job, std::optional<std::int64_t> session_key) {
@@ -149,8 +152,9 @@ void Ledger::settle(const Job& job) {
       sessions_.ended_well_on(job.session->key, *job.pool_id, *job.worker_id);
     }
   }
-  quotas_.settle(job.spec.tenant_id,
-                 {.reserved = tokens_most(job.spec), .used = prompt + answer, .ended_unix_ms = *job.finished_unix_ms});
+  quotas_.settle(job.spec.tenant_id, {.reserved = tokens_most(job.spec),
+                                      .used = job.spec.charged ? 0 : prompt + answer,
+                                      .ended_unix_ms = *job.finished_unix_ms});
   publish_standing(job.spec.tenant_id);
 }
 

@@ -331,6 +331,9 @@ void BatchRunner::run(const ActivePtr& batch, const RequestPtr& request) {
       keep(batch, request, answer);
     });
   }
+  const auto unfinished_batch = unfinished().find(batch->id);
+  const bool is_resumed = unfinished_batch != unfinished().end() && !unfinished_batch->second.due_elapsed_ms;
+  const auto asked_unix_ms = is_resumed ? std::optional(batch->created_unix_ms) : std::nullopt;
   tasks::run_deferred(context_, submitter_, *job,
                       {.admitted =
                            [this, batch, request](const wire::SubmitReply&, const tasks::Admission& now) {
@@ -342,7 +345,7 @@ void BatchRunner::run(const ActivePtr& batch, const RequestPtr& request) {
                              request->job_id.reset();
                              on_done(batch, request, std::move(answer));
                            }},
-                      tasks::DeferredCount::kEach);
+                      {.count = tasks::DeferredCount::kEach, .asked_unix_ms = asked_unix_ms});
 }
 
 void BatchRunner::on_done(const ActivePtr& batch, const RequestPtr& request, base::Result<net::Response> answer) {

@@ -50,8 +50,8 @@ class LossNoter final : public streams::Renderer {
 
 class Run : public std::enable_shared_from_this<Run> {
  public:
-  Run(const Context& context, Submitter& submitter, DeferredJobPtr job, DeferredEvents events, DeferredCount count)
-      : context_(context), submitter_(submitter), job_(std::move(job)), events_(std::move(events)), count_(count) {}
+  Run(const Context& context, Submitter& submitter, DeferredJobPtr job, DeferredEvents events, DeferredOptions options)
+      : context_(context), submitter_(submitter), job_(std::move(job)), events_(std::move(events)), options_(options) {}
 
   void submit() {
     context_.request_executor->post([self = shared_from_this()] { self->submit_now(); });
@@ -64,7 +64,8 @@ class Run : public std::enable_shared_from_this<Run> {
     if (tries_ > 0) request.task_id = uuid_of_name(fmt::format("{}/{}", *request.task_id, tries_));
     if (seed_) request.seed = seed_;
     request.on_disconnect = wire::OnDisconnect::kResume;
-    submission.counted = count_ == DeferredCount::kOnArrival;
+    submission.counted = options_.count == DeferredCount::kOnArrival;
+    submission.charged_max_tokens = charged_max_tokens_;
     submitter_.submit(std::move(submission), [self = shared_from_this()](base::Result<Admission> admission) {
       self->context_.files->post(
           [self, admission = std::move(admission)]() mutable { self->on_admission(std::move(admission)); });
@@ -111,25 +112,34 @@ class Run : public std::enable_shared_from_this<Run> {
       return events_.done(net::Response{head.status, std::move(head.headers), std::move(body)});
     }
     if (record != nullptr) seed_ = record->seed;
+    if (record != nullptr && is_charged(record->progress)) charged_max_tokens_ = record->max_tokens;
     ++tries_;
     submit();
+  }
+
+  // Whether this end is the one that the caller was charged for, and has not seen because a process ended. What completed before the
+  // caller asked, he may have had and deleted.
+  bool is_charged(const store::JobProgress& progress) const {
+    return options_.asked_unix_ms && progress.status == wire::JobStatus::kCompleted &&
+           progress.finished_unix_ms.value_or(0) >= *options_.asked_unix_ms;
   }
 
   const Context& context_;
   Submitter& submitter_;
   const DeferredJobPtr job_;
   const DeferredEvents events_;
-  const DeferredCount count_;
+  const DeferredOptions options_;
   std::optional<wire::SubmitReply> first_;
-  std::optional<std::uint64_t> seed_;  // of the first try
+  std::optional<std::uint64_t> seed_;               // of the first try
+  std::optional<std::int64_t> charged_max_tokens_;  // of one that completed
   int tries_ = 0;
 };
 
 }  // namespace
 
 void run_deferred(const Context& context, Submitter& submitter, const DeferredJobPtr& job, DeferredEvents events,
-                  DeferredCount count) {
-  std::make_shared<Run>(context, submitter, job, std::move(events), count)->submit();
+                  DeferredOptions options) {
+  std::make_shared<Run>(context, submitter, job, std::move(events), options)->submit();
 }
 
 }  // namespace llorch::orchestratord::http::tasks

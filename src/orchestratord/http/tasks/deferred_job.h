@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "orchestratord/http/context.h"
@@ -31,12 +32,18 @@ struct DeferredEvents {
 
 // Whether the throttle has counted the request that the job came with, or counts each job.
 enum class DeferredCount : std::uint8_t { kOnArrival, kEach };
+struct DeferredOptions {
+  DeferredCount count = DeferredCount::kOnArrival;
+  // When an earlier process was asked for the job; absent: this one was. What has completed since then was charged, so what runs again
+  // in its place is not.
+  std::optional<std::int64_t> asked_unix_ms{};
+};
 
 // Submits the job, or finds it again, and gathers its answer. One that has completed, and whose tokens are held no more, is
 // run again under the task's next name: its seed makes the same bytes. So is one whose prompt did not outlive an earlier process
 // (PAYLOAD_LOST), for the caller has its request. A client that goes ends nothing (on_disconnect). Events
 // come on the thread of kept files. REQUIRES: `context` and `submitter` outlive the job.
 void run_deferred(const Context& context, Submitter& submitter, const DeferredJobPtr& job, DeferredEvents events,
-                  DeferredCount count = DeferredCount::kOnArrival);
+                  DeferredOptions options = {});
 
 }  // namespace llorch::orchestratord::http::tasks

@@ -2,6 +2,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "orchestratord/store/rows/job_row.h"
 #include "wire/json.h"
 
 namespace llorch::orchestratord::http::tasks {
@@ -47,7 +48,8 @@ core::jobs::JobSpec job_spec(const store::JobRecord& record) {
           .deadline_ms = record.deadline_ms,
           .placement = placement_of(record).value_or(wire::Placement{}),
           .session_id = record.session_id ? std::optional(base::SessionId(*record.session_id)) : std::nullopt,
-          .tenant_id = record.tenant_id};
+          .tenant_id = record.tenant_id,
+          .charged = record.params.starts_with(LLORCH_CHARGED_PARAMS)};
 }
 
 wire::JobView job_view(const store::JobRecord& record, const std::optional<LiveDetails>& live) {

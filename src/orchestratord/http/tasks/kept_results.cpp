@@ -81,7 +81,8 @@ void KeptResults::run(const OpenPtr& open) {
   };
   run_deferred(context_, submitter_, open->job,
                {.admitted = admitted,
-                .done = [this, open](base::Result<net::Response> answer) { on_done(open, std::move(answer)); }});
+                .done = [this, open](base::Result<net::Response> answer) { on_done(open, std::move(answer)); }},
+               {.asked_unix_ms = open->asked_unix_ms});
 }
 
 void KeptResults::answer_created(const OpenPtr& open, base::Result<Admission> admission) {
@@ -181,6 +182,7 @@ void KeptResults::resume() {
     const OpenPtr open = make_open(blob->id, {.request = *std::move(request),
                                               .caller = *caller,
                                               .correlation_id = base::CorrelationId(base::uuid_v4(*context_.entropy))});
+    open->asked_unix_ms = blob->facts.created_unix_ms;
     open_.emplace(open->id, open);
     run(open);
   }

@@ -37,6 +37,7 @@ class KeptResults {
     std::string id;
     DeferredJobPtr job;
     std::int64_t keep_ms = 0;
+    std::optional<std::int64_t> asked_unix_ms{};  // of an earlier process
     Submitter::Done created{};  // until the first try is admitted or refused, or its job is found to have failed
     // The same task, submitted again meanwhile.
     std::vector<std::pair<Submission, Submitter::Done>> repeated{};

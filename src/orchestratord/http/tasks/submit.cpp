@@ -12,6 +12,7 @@
 #include "orchestratord/http/tasks/engine_text.h"
 #include "orchestratord/http/tasks/job_view.h"
 #include "orchestratord/http/tenancy.h"
+#include "orchestratord/store/rows/job_row.h"
 #include "text/text_stream.h"
 #include "wire/json.h"
 
@@ -25,10 +26,10 @@ using base::ErrorCode;
 constexpr std::uint64_t kSeedMask = 0x7fff'ffff'ffff'ffffu;
 
 // What operators may see of the parameters, and wire::StoredParams; nothing text-like.
-std::string params_json(const wire::ExecuteRequest& r, const std::optional<wire::Placement>& placement) {
+std::string params_json(const wire::ExecuteRequest& r, const std::optional<wire::Placement>& placement, bool charged) {
   const std::string changed = wire::changed_sampling_fields(r.sampling);
-  return fmt::format(R"({{"temperature":{},"stop_count":{}{}{}{}}})", r.temperature, r.stop.size(),
-                     changed.empty() ? "" : ",", changed,
+  return fmt::format(R"({}"temperature":{},"stop_count":{}{}{}{}}})", charged ? LLORCH_CHARGED_PARAMS : "{",
+                     r.temperature, r.stop.size(), changed.empty() ? "" : ",", changed,
                      placement ? R"(,"placement":)" + wire::encode(*placement) : "");
 }
 
@@ -163,6 +164,7 @@ base::Result<Submitter::PendingPtr> Submitter::take(Submission submission) const
   pending->long_outputs = submission.long_outputs;
   pending->context_tokens = submission.context_tokens;
   pending->counted = submission.counted;
+  pending->charged_max_tokens = submission.charged_max_tokens;
   pending->api_defaults = std::move(submission.api_defaults);
   pending->client_named = pending->request.task_id.has_value();
   const std::string task_id = pending->client_named ? *pending->request.task_id : base::uuid_v4(*context_.entropy);
@@ -256,7 +258,7 @@ void Submitter::find_reading(const PendingPtr& pending, Admission admission) {
 void Submitter::find_model(const PendingPtr& pending) {
   const wire::SubmitRequest& request = pending->request;
   const std::string& name = request.model ? *request.model : *request.model_ref;
-  if (!pending->previewed) {
+  if (!pending->previewed && !pending->charged_max_tokens) {
     if (auto error = early_refusal({.account = pending->caller.account,
                                     .is_tenant = is_tenant(pending->caller),
                                     .tokens = tokens_of(*pending),
@@ -269,7 +271,7 @@ void Submitter::find_model(const PendingPtr& pending) {
       context_, name, pending->previewed ? Naming::kLook : Naming::kUse, pending->correlation_id,
       [this, pending](base::Result<FoundModel> found) {
         if (!found) return finish(pending, base::fail(std::move(found).error()));
-        if (!pending->request.session_id || pending->request.max_tokens) {
+        if (!pending->request.session_id || pending->request.max_tokens || pending->charged_max_tokens) {
           return tokenise(pending, found->ref, found->model);
         }
         ask_session(pending, [this, pending, found = *std::move(found)] { tokenise(pending, found.ref, found.model); });
@@ -396,7 +398,7 @@ void Submitter::make_job(const PendingPtr& pending, const std::string& model_ref
   record.submitted_unix_ms = context_.clock->now().unix_ms;
   input.seed = record.seed;
   const wire::ExecuteRequest execution = execute_request(request, std::move(input));
-  record.params = params_json(execution, request.placement);
+  record.params = params_json(execution, request.placement, pending->charged_max_tokens.has_value());
   job->payload = wire::encode(execution);
   job->parameters_sha256 = wire::parameters_sha256(execution);
   // From here on only the payload is held.
@@ -418,6 +420,7 @@ std::int64_t Submitter::max_tokens_of(const Pending& pending, const wire::ModelF
                                       std::size_t prompt_tokens) const {
   const auto& config = context_.config->orchestratord;
   const std::optional<std::int64_t>& wanted = pending.request.max_tokens;
+  if (pending.charged_max_tokens) return *pending.charged_max_tokens;
   if (wanted && pending.long_outputs == LongOutputs::kRefuse) return *wanted;
   const auto prompt = static_cast<std::int64_t>(prompt_tokens);
   const std::int64_t context = core::jobs::context_tokens(facts, config.worker_context_tokens);

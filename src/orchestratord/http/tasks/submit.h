@@ -37,6 +37,9 @@ struct Submission {
   std::int64_t context_tokens = 0;  // that the model is to have; 0: as many as there are
   // The throttle has counted the request that this came with. False where one request or batch brings several: each counts.
   bool counted = true;
+  // Of a job that stands for one that has completed, was charged, and whose tokens are gone: the max_tokens of that one, so that it ends
+  // where that one did. No quota and no session's budget refuses it, and none is charged. Never of a client's request.
+  std::optional<std::int64_t> charged_max_tokens{};
   // Fields of request.sampling whose values are the API's and not the client's: an engine that does not know one goes without it.
   std::vector<std::string_view> api_defaults{};
 };
@@ -114,6 +117,7 @@ class Submitter {
     std::optional<std::int64_t>
         session_tokens;  // that its session has left; only where the request leaves max_tokens to us
     std::int64_t context_tokens = 0;
+    std::optional<std::int64_t> charged_max_tokens;
     std::vector<std::string_view> api_defaults;
     std::vector<std::int64_t> cut_inputs;
   };

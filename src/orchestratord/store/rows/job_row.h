@@ -21,8 +21,12 @@ namespace llorch::orchestratord::store {
   "j.tenant_id, j.worker_version, j.arrival "
 inline constexpr int kJobColumns = 33;
 
+// How JobRecord::params of a job begins whose tenant is charged nothing for it, because it stands for one that was charged.
+#define LLORCH_CHARGED_PARAMS "{\"charged\":true,"
 // What a job's tenant is charged for it.
-#define LLORCH_TENANT_TOKENS "tokens_generated + CASE WHEN attempts > 0 THEN tokens_in ELSE 0 END"
+#define LLORCH_TENANT_TOKENS                      \
+  "CASE WHEN params LIKE '" LLORCH_CHARGED_PARAMS \
+  "%' THEN 0 ELSE tokens_generated + CASE WHEN attempts > 0 THEN tokens_in ELSE 0 END END"
 // When the day began on which a job ended.
 #define LLORCH_DAY_OF_JOB "completed_at - completed_at % 86400000"
 // Tenant and tokens of the jobs that ended on the day that begins at the time of the parameter, or later.

@@ -19,12 +19,13 @@ tasks::DeferredJobPtr job_of(const DeferredCallPtr& call) {
 }
 
 void run_deferred(const Context& context, tasks::Submitter& submitter, const DeferredCallPtr& call,
-                  DeferredCallEvents events) {
+                  DeferredCallEvents events, tasks::DeferredOptions options) {
   tasks::run_deferred(context, submitter, job_of(call),
                       {.admitted = [admitted = std::move(events.admitted)](
                                        const wire::SubmitReply&,
                                        const tasks::Admission& now) { admitted(base::JobId(now.reply.job_id), now); },
-                       .done = std::move(events.done)});
+                       .done = std::move(events.done)},
+                      options);
 }
 
 }  // namespace llorch::orchestratord::http::openai

@@ -28,6 +28,6 @@ struct DeferredCallEvents {
 
 // tasks::run_deferred() of job_of(call).
 void run_deferred(const Context& context, tasks::Submitter& submitter, const DeferredCallPtr& call,
-                  DeferredCallEvents events);
+                  DeferredCallEvents events, tasks::DeferredOptions options = {});
 
 }  // namespace llorch::orchestratord::http::openai

@@ -127,7 +127,8 @@ void KeptResponses::run(const OpenPtr& open) {
                       for (const Reader& reader : std::exchange(open->readers, {})) attach(*open, reader);
                       if (open->cancelled || open->removed) end_job(*open);
                     },
-                .done = [this, open](base::Result<net::Response> answer) { on_done(open, std::move(answer)); }});
+                .done = [this, open](base::Result<net::Response> answer) { on_done(open, std::move(answer)); }},
+               {.asked_unix_ms = open->asked_unix_ms});
 }
 
 void KeptResponses::on_done(const OpenPtr& open, base::Result<net::Response> answer) {
@@ -421,6 +422,7 @@ void KeptResponses::resume() {
     const std::string task_id = text_of(facts, "task_id");
     auto open = std::make_shared<Open>();
     open->id = blob->id;
+    open->asked_unix_ms = blob->facts.created_unix_ms;
     open->cancelled = flag_of(facts, "cancelled");
     open->facts = std::move(facts);
     open->call = std::make_shared<const DeferredCall>(

@@ -57,8 +57,9 @@ class KeptResponses {
     std::string id;
     DeferredCallPtr call;
     boost::json::object facts;
-    std::optional<base::JobId> job_id{};  // of the try that runs
-    tasks::Admission admission{};         // of it
+    std::optional<std::int64_t> asked_unix_ms{};  // of an earlier process
+    std::optional<base::JobId> job_id{};          // of the try that runs
+    tasks::Admission admission{};                 // of it
     bool cancelled = false;
     bool removed = false;
     std::function<void(base::Result<>)> created{};  // until the first try is admitted or refused
