@@ -128,7 +128,7 @@ def test_an_address_that_is_not_there_yet_does_not_end_the_service(repository, t
     assert str(done.returncode) not in settings_of(unit, "RestartPreventExitStatus")[0].split()
 
 
-def test_a_job_store_of_another_orchestratord_ends_the_service(repository):
+def test_prompts_of_another_orchestratord_end_the_service(repository):
     # 5: see run_orchestratord; tests/e2e/test_postgresql.py has it.
     assert "5" in settings_of(repository / "packaging/systemd/orchestratord.service", "RestartPreventExitStatus")[0].split()
 

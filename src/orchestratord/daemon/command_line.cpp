@@ -25,14 +25,16 @@
 namespace llorch::orchestratord::daemon {
 namespace {
 
-// Whose the jobs are changes by nobody's waiting: 5 is not started again by systemd.
+// Prompts of another orchestratord change hands by nobody's waiting: 5 is not started again by systemd.
 int exit_code_of(const base::Error& error) {
   switch (error.code) {
     case base::ErrorCode::kConfigInvalid: return 2;
     case base::ErrorCode::kNonLoopbackWithoutToken: return 4;
     default: break;
   }
-  return std::ranges::any_of(error.details, [](const auto& detail) { return detail.first == "store_owner"; }) ? 5 : 1;
+  const bool tells_owner =
+      std::ranges::any_of(error.details, [](const auto& detail) { return detail.first == "store_owner"; });
+  return error.code == base::ErrorCode::kConflict && tells_owner ? 5 : 1;
 }
 
 base::Result<> serve(const CommandLine& command_line) {
@@ -52,10 +54,9 @@ base::Result<> serve(const CommandLine& command_line) {
   base::log_event(base::LogLevel::kInfo, "shutdown", {}, "orchestratord stops.", {{"signal", signal}});
   orchestrator->stop();
   if (!taken_over) return {};
-  return base::fail(base::Error{
-      base::ErrorCode::kAlreadyRunning,
-      "another orchestratord has taken the job store over; send requests to that one",
-      {}}.with("store_owner", std::string()));
+  return base::fail(base::ErrorCode::kAlreadyRunning,
+                    "the job store has changed: another orchestratord has taken it over, or the database went back in "
+                    "time; the next start sees which");
 }
 
 }  // namespace

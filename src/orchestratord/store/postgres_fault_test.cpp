@@ -436,6 +436,28 @@ TEST_F(PostgresFaultTest, WhoLostTheStoreNeverWritesAgain) {
   EXPECT_EQ(told, 1);
 }
 
+// A failover to a copy without the owner's last start, or a restored dump: what this process knows of its jobs is not true any more. The
+// next one goes on with what is there.
+TEST_F(PostgresFaultTest, ADatabaseThatWentBackInTimeIsOpenedAgain) {
+  std::atomic<int> told{0};
+  PostgresStoreOptions opts = options();
+  opts.on_taken_over = [&] { ++told; };
+  auto store = open_postgres_store(opts).value();
+  ASSERT_TRUE(admit(*store, admission("job-1")));
+  ASSERT_TRUE(execute("UPDATE store_owner SET epoch = epoch - 1"));
+  PostgresServer::instance()->kill();
+  PostgresServer::instance()->start();
+  base::Result<> refused;
+  while ((refused = apply(*store, finished("job-1"))).error().message.find("went back") == std::string::npos) {
+    std::this_thread::sleep_for(5ms);
+  }
+  EXPECT_EQ(refused.error().code, ErrorCode::kStoreUnavailable);
+  EXPECT_EQ(told, 1);
+  store.reset();
+  store = open();
+  EXPECT_EQ(live_jobs(*store).at(0).payload, "payload");
+}
+
 // ---- what is refused at the door ------------------------------------------------------------------------------------
 
 TEST_F(PostgresFaultTest, AConnectionStringIsNeverInAnError) {

@@ -190,7 +190,7 @@ base::Result<> Server::check_owner(Connection& connection) {
   if (rows.count() == 1 && rows.integer(0, 0) == *epoch_) return {};
   taken_over_ = true;
   base::log_event(base::LogLevel::kError, "store.taken_over", {},
-                  "Another orchestratord has taken the job store over.");
+                  "Another orchestratord has taken the job store over, or the database went back in time.");
   if (options_.on_taken_over) options_.on_taken_over();
   return base::fail(taken_over());
 }
@@ -198,8 +198,8 @@ base::Result<> Server::check_owner(Connection& connection) {
 base::Error Server::taken_over() {
   return base::Error{
       ErrorCode::kStoreUnavailable,
-      "another orchestratord has taken the job store over while the connection was lost; send requests to "
-      "that one",
+      "while the connection was lost another orchestratord has taken the job store over, or the database went back in "
+      "time; orchestratord ends, and its next start sees which",
       {}};
 }
 
