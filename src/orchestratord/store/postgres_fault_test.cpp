@@ -391,6 +391,35 @@ TEST_F(PostgresFaultTest, AStoreOfAnOlderProgramGetsItsOwnerSilently) {
   EXPECT_EQ(refused.error().code, ErrorCode::kConflict);
 }
 
+// Of two machines with one configuration the one that does not own the store may be the first to be upgraded.
+TEST_F(PostgresFaultTest, WhoOpensNoneOfThePromptsDoesNotFollowAnOlderProgram) {
+  auto store = open();
+  ASSERT_TRUE(admit(*store, admission("job-1")));
+  store.reset();
+  const TempDir elsewhere;
+  PostgresStoreOptions standby = options();
+  standby.directory = elsewhere.path();
+  standby.lock_wait = 3min;
+  for (
+      const char* older :
+      {"UPDATE store_owner SET store_id = NULL, host = NULL, directory = NULL",  // a start that ended after the migration
+       "ALTER TABLE store_owner DROP COLUMN store_id, DROP COLUMN host, DROP COLUMN directory;"
+       "DELETE FROM schema_migrations WHERE version = 7"}) {
+    ASSERT_TRUE(execute(older));
+    const auto refused = open_postgres_store(standby);
+    ASSERT_FALSE(refused) << older;
+    EXPECT_EQ(refused.error().code, ErrorCode::kConflict);
+    ASSERT_FALSE(refused.error().details.empty());
+    EXPECT_EQ(refused.error().details[0].first, "store_owner");
+    store = open();
+    EXPECT_EQ(live_jobs(*store).at(0).payload, "payload");
+    store.reset();
+  }
+  ASSERT_TRUE(execute("UPDATE store_owner SET store_id = NULL, host = NULL, directory = NULL"));
+  standby.take_over = true;
+  EXPECT_TRUE(open_postgres_store(standby));
+}
+
 // A database that was failed over to a copy without the last commits: the row comes back by no repetition.
 TEST_F(PostgresFaultTest, AJobWhoseRowIsLostKeepsNoKey) {
   auto store = open();

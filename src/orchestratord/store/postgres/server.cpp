@@ -60,6 +60,12 @@ base::Result<bool> try_lock(Connection& connection) {
   return TRY(connection.query(std::move(lock.add(kLockKey)))).integer(0, 0) == 1;
 }
 
+base::Result<bool> has_payloads_table(Connection& connection) {
+  const Rows found =
+      TRY(connection.query(Query("SELECT (to_regclass('llorch.job_payloads') IS NOT NULL)::int::bigint")));
+  return found.integer(0, 0) == 1;
+}
+
 // None: no start has said it. The column comes with a migration, which a start that is refused leaves to the owner.
 base::Result<std::optional<StateDirectoryFacts>> read_owner(Connection& connection) {
   const Rows column = TRY(
@@ -155,24 +161,28 @@ base::Error Server::locked(const std::optional<StateDirectoryFacts>& owner) cons
 }
 
 // The keys tell whose the payloads are: they come along where a state directory is moved or restored. A start without them would end
-// every live job, and it may be that of a machine that was never meant to own this store.
+// every live job, and it may be that of a machine that was never meant to own this store. An owner of an older program has said nothing of
+// itself, and has keys all the same.
 base::Result<> Server::check_keys(Connection& connection) const {
+  if (options_.take_over) return {};
   const auto owner = TRY(read_owner(connection));
-  if (!owner || owner->store_id == options_.self.store_id || options_.take_over) return {};
+  if (owner && owner->store_id == options_.self.store_id) return {};
+  if (!TRY(has_payloads_table(connection))) return {};
   const Rows rows = TRY(connection.query(Query("SELECT job_id, key_slot, nonce, ciphertext FROM job_payloads")));
   for (int i = 0; i < rows.count(); ++i) {
     const PayloadRow payload{static_cast<std::uint32_t>(rows.integer(i, 1)), rows.text(i, 2), rows.text(i, 3)};
     if (options_.opens(rows.text(i, 0), payload)) return {};
   }
   if (rows.count() == 0) return {};
+  const std::string place = owner ? place_of(*owner) : "another state directory";
   return base::fail(base::Error{
       ErrorCode::kConflict,
       fmt::format("the job store in this PostgreSQL database is that of the orchestratord of {0}: the "
                   "payload.keys of {1} opens none of the prompts of its {2} live jobs, and they would be "
                   "lost. Start the orchestratord of {0}, or move its state directory here; give this one "
                   "a database of its own; or, to give these prompts up, run it once with --take-over",
-                  place_of(*owner), place_of(options_.self), rows.count()),
-      {}}.with("store_owner", place_of(*owner))
+                  place, place_of(options_.self), rows.count()),
+      {}}.with("store_owner", place)
                         .with("live_jobs", std::int64_t{rows.count()}));
 }
 

@@ -38,7 +38,8 @@ class Server {
   explicit Server(ServerOptions options);
 
   // The first one also migrates the schema and becomes the owner. ALREADY_RUNNING: another orchestratord holds the lock. CONFLICT: the
-  // payloads are those of another state directory. Both say in the detail `store_owner` whose the store is, where that is known.
+  // payloads are those of another state directory. Both say in the detail `store_owner` whose the store is; ALREADY_RUNNING where that is
+  // known.
   // A later one finds itself still the owner, or fails for good. STORE_UNAVAILABLE otherwise; then the next attempt that
   // reaches out comes after a pause, and calls before it repeat the error.
   base::Result<Connection> connect();
