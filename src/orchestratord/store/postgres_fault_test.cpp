@@ -66,6 +66,15 @@ class PostgresFaultTest : public ::testing::Test {
     const postgres::Rows rows = connection.query(holder).value();
     return rows.count() == 0 ? 0 : rows.integer(0, 0);
   }
+  // Whose payloads there are, by their slots.
+  std::vector<std::string> payload_jobs() const {
+    auto connection = postgres::Connection::open({conninfo_}).value();
+    const postgres::Rows rows =
+        connection.query(postgres::Query("SELECT job_id FROM llorch.job_payloads ORDER BY key_slot")).value();
+    std::vector<std::string> ids;
+    for (int i = 0; i < rows.count(); ++i) ids.push_back(rows.text(i, 0));
+    return ids;
+  }
 
   TempDir dir_;
   std::string conninfo_;
@@ -429,6 +438,25 @@ TEST_F(PostgresFaultTest, AJobWhoseRowIsLostKeepsNoKey) {
   EXPECT_EQ(apply(*store, finished("job-1")).error().code, ErrorCode::kNotFound);
   EXPECT_FALSE(holds_key(key)) << "the key outlived its job";
   EXPECT_TRUE(admit(*store, admission("job-2")));
+}
+
+// Such a database has an ended job live again, with its payload under a key that has long been given away.
+TEST_F(PostgresFaultTest, AnEndThatIsLostKeepsNoSlot) {
+  auto store = open();
+  ASSERT_TRUE(admit(*store, admission("job-1")));
+  ASSERT_TRUE(admit(*store, admission("came-back", std::nullopt)));
+  ASSERT_TRUE(
+      execute("INSERT INTO job_payloads SELECT 'came-back', key_slot + 1, nonce, ciphertext FROM job_payloads"));
+  ASSERT_EQ(payload_jobs(), (std::vector<std::string>{"job-1", "came-back"}));
+  const auto admitted = admit(*store, admission("job-2"));
+  EXPECT_TRUE(admitted) << admitted.error().message;
+  EXPECT_EQ(payload_jobs(), (std::vector<std::string>{"job-1", "job-2"}));
+  store.reset();
+  store = open();
+  const auto jobs = live_jobs(*store);
+  ASSERT_EQ(jobs.size(), 3u);
+  EXPECT_EQ(jobs[1].payload, std::nullopt);
+  EXPECT_EQ(jobs[2].payload, "payload");
 }
 
 // A connection is lost, another orchestratord is told to take the store: the first one may not write again, not even when the

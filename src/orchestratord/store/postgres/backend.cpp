@@ -75,7 +75,8 @@ std::optional<std::string> storable(const std::optional<std::string>& text) {
 }
 
 // Everything of one admission in one statement. A job's id and a task's are looked for in one place. No row comes back if one of the
-// ids is taken; a repeated one finds the row that its first attempt left, which the statement itself cannot see yet.
+// ids is taken; a repeated one finds the row that its first attempt left, which the statement itself cannot see yet. A slot is free here:
+// whose payload the database says is sealed with its key has ended in commits that a failover lost, and that key is gone.
 Query insert_query(const Insert& insert) {
   const JobRecord& job = *insert.job;
   Query query(
@@ -87,7 +88,8 @@ Query insert_query(const Insert& insert) {
       "AND NOT EXISTS (SELECT 1 FROM jobs WHERE task_id = $1 AND job_id <> $1) "
       "ON CONFLICT DO NOTHING RETURNING job_id), "
       "sealed AS (INSERT INTO job_payloads (job_id, key_slot, nonce, ciphertext) "
-      "SELECT job_id, $19, $20, $21 FROM job WHERE $19 IS NOT NULL) "
+      "SELECT job_id, $19, $20, $21 FROM job WHERE $19 IS NOT NULL ON CONFLICT (key_slot) DO UPDATE SET "
+      "job_id = excluded.job_id, nonce = excluded.nonce, ciphertext = excluded.ciphertext) "
       "SELECT job_id FROM job UNION ALL SELECT job_id FROM jobs WHERE job_id = $1 AND $22 <> 0");
   query.add(std::string_view(job.job_id.value)).add(std::string_view(job.task_id)).add(job.session_id);
   query.add(std::string_view(job.correlation_id.value)).add(std::string_view(job.request_sha256));
