@@ -3,6 +3,7 @@
 #include <endian.h>
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <grp.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,16 +13,18 @@
 #include <cerrno>
 #include <cstring>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
+#include "base/assert.h"
 #include "base/descriptor.h"
 #include "base/file.h"
 #include "base/sha256.h"
 #include "base/state_directory.h"
 #include "orchestratord/store/payload/sealing.h"
-#include "orchestratord/store/sqlite/copy.h"
 #include "orchestratord/store/sqlite/database.h"
 #include "orchestratord/store/sqlite/migrations.h"
 
@@ -40,6 +43,8 @@ constexpr const char* kDatabaseName = "orchestrator.db";
 constexpr const char* kKeysName = "payload.keys";
 constexpr const char* kRequestName = "backup.request";
 constexpr std::size_t kPathBytesMax = 4096;
+constexpr std::uint64_t kKeysBytesMax = std::uint64_t{1} << 32;
+constexpr gid_t kNobodysGroup = 65534;
 
 // Closed, and removed unless kept: what a failure leaves is nothing.
 class NewFile {
@@ -93,6 +98,46 @@ class NewFile {
   fs::path path_;
 };
 
+// As root, until its end: the rights of the owner of `directory` and no others, so that what he puts there, a link for instance, which
+// SQLite follows, gives him nothing of root's. As anybody else, and where root is the owner, it does nothing. REQUIRES: no other thread
+// opens files meanwhile.
+class OwnersRights {
+ public:
+  static base::Result<OwnersRights> take(const fs::path& directory) {
+    OwnersRights rights;
+    if (::geteuid() != 0) return rights;
+    struct stat st {};
+    if (::stat(directory.c_str(), &st) != 0) return base::fail(base::io_error("cannot stat", directory, errno));
+    if (st.st_uid == 0) return rights;
+    rights.groups_.resize(static_cast<std::size_t>(std::max(0, ::getgroups(0, nullptr))));
+    const int groups_count = ::getgroups(static_cast<int>(rights.groups_.size()), rights.groups_.data());
+    rights.groups_.resize(static_cast<std::size_t>(std::max(0, groups_count)));
+    rights.group_ = ::getegid();
+    rights.are_taken_ = true;
+    const gid_t group = st.st_gid == 0 ? kNobodysGroup : st.st_gid;
+    if (::setgroups(1, &group) != 0 || ::setegid(group) != 0 || ::seteuid(st.st_uid) != 0) {
+      return base::fail(base::io_error("cannot take the rights of the owner of", directory, errno));
+    }
+    return rights;
+  }
+  OwnersRights(OwnersRights&& other) noexcept
+      : are_taken_(std::exchange(other.are_taken_, false)), group_(other.group_), groups_(std::move(other.groups_)) {}
+  OwnersRights& operator=(OwnersRights&&) = delete;
+  ~OwnersRights() {
+    if (!are_taken_) return;
+    const bool is_root_again = ::seteuid(0) == 0;
+    ASSERT(is_root_again);
+    (void)!::setegid(group_);
+    (void)!::setgroups(groups_.size(), groups_.data());
+  }
+
+ private:
+  OwnersRights() = default;
+  bool are_taken_ = false;
+  gid_t group_ = 0;
+  std::vector<gid_t> groups_;
+};
+
 // SQLite's own journal beside a copy that is being made; gone with it.
 struct RemoveJournals {
   fs::path database;
@@ -108,7 +153,7 @@ using Sink = std::function<base::Result<>(std::string_view)>;
 class Source {
  public:
   static base::Result<Source> open(const fs::path& path) {
-    base::Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    base::Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // of a pipe without a writer
     struct stat facts {};
     if (fd.get() < 0 || ::fstat(fd.get(), &facts) != 0) return base::fail(base::io_error("cannot open", path, errno));
     if (!S_ISREG(facts.st_mode)) {
@@ -222,9 +267,17 @@ base::Result<bool> is_there(const fs::path& path) {
   return found;
 }
 
+base::Result<std::string> read_keys(const fs::path& path) {
+  const Source keys = TRY(Source::open(path));
+  if (keys.size() > kKeysBytesMax) {
+    return base::fail(ErrorCode::kIoError, fmt::format("{} is larger than {} bytes", path.string(), kKeysBytesMax));
+  }
+  return keys.read(0, keys.size());
+}
+
 // Of live jobs only: what a crash left in other slots is nobody's. A file that is not there holds none.
 base::Result<std::string> live_keys(sqlite::Database& database, const fs::path& path) {
-  const std::string held = TRY(is_there(path)) ? TRY(base::read_file(path, std::size_t{1} << 32)) : std::string();
+  const std::string held = TRY(is_there(path)) ? TRY(read_keys(path)) : std::string();
   std::string keys;
   const sqlite::StatementUse row(*TRY(database.statement("SELECT key_slot FROM job_payloads ORDER BY key_slot")));
   while (TRY(row->step())) {
@@ -254,17 +307,23 @@ base::Result<> check_is_new(const fs::path& file) {
   return {};
 }
 
-// One file of both parts. `parts.keys` may hold more than the keys of the copy's jobs; what is written does not.
-base::Result<Summary> assemble(const fs::path& file, const Parts& parts) {
-  const RemoveJournals remove_journals{parts.database};
+// One file of both parts, which are read with the rights of the owner of `directory`. `parts.keys` may hold more than the keys of the
+// database's jobs; what is written does not.
+base::Result<Summary> assemble(const fs::path& file, const Parts& parts, const fs::path& directory) {
   Summary summary;
   std::string keys;
+  std::optional<Source> source;
   {
-    auto database = TRY(sqlite::Database::open({.path = parts.database.string()}));
-    summary = TRY(summarise(database));
-    keys = TRY(live_keys(database, parts.keys));
+    const OwnersRights rights = TRY(OwnersRights::take(directory));
+    {
+      auto database = TRY(sqlite::Database::open({.path = parts.database.string()}));
+      TRY(database.execute("PRAGMA wal_checkpoint(TRUNCATE)"));
+      summary = TRY(summarise(database));
+      keys = TRY(live_keys(database, parts.keys));
+    }
+    source.emplace(TRY(Source::open(parts.database)));
   }
-  const Source image = TRY(Source::open(parts.database));
+  const Source& image = *source;
   NewFile out = TRY(NewFile::create(unfinished(file)));
   Header header{.keys_bytes = keys.size(), .database_bytes = image.size()};
   base::Sha256 hash;
@@ -290,13 +349,7 @@ base::Result<Summary> write(const Paths& paths) {
     return base::fail(ErrorCode::kNotFound, fmt::format("there is no job store in {}", paths.directory.string()));
   }
   TRY(check_is_new(paths.file));
-  const NewFile copy = TRY(NewFile::create(parts_of(paths.file).database));
-  {
-    auto database = TRY(sqlite::Database::open({.path = source.string()}));
-    TRY(database.execute("PRAGMA wal_checkpoint(TRUNCATE)"));
-    TRY(TRY(sqlite::Copy::begin(database, {.path = copy.path().string(), .vfs = {}}))->step(-1));
-  }
-  return assemble(paths.file, {.database = copy.path(), .keys = paths.directory / kKeysName});
+  return assemble(paths.file, {.database = source, .keys = paths.directory / kKeysName}, paths.directory);
 }
 
 // ---- beside an orchestratord that serves ----------------------------------------------------------------------------
@@ -351,7 +404,11 @@ Online::~Online() {
   if (directory_fd_ >= 0) ::close(directory_fd_);
 }
 
-base::Result<Summary> Online::finish() const { return assemble(paths_.file, parts_of(paths_.file)); }
+base::Result<Summary> Online::finish() const {
+  const Parts parts = parts_of(paths_.file);
+  const RemoveJournals remove_journals{parts.database};
+  return assemble(paths_.file, parts, paths_.directory);
+}
 
 base::Result<fs::path> take_request(const fs::path& directory) {
   const fs::path request = directory / kRequestName;
@@ -369,9 +426,11 @@ namespace {
 
 // Keys of a store that lies elsewhere now open its prompts, and nothing else does. `restored`: those that come, which an attempt that
 // was cut short may have left.
-base::Result<> check_keys(const fs::path& there, std::string_view restored) {
+base::Result<> check_keys(const fs::path& directory, std::string_view restored) {
+  const OwnersRights rights = TRY(OwnersRights::take(directory));
+  const fs::path there = directory / kKeysName;
   if (!TRY(is_there(there))) return {};
-  const std::string keys = TRY(base::read_file(there, std::size_t{1} << 32));
+  const std::string keys = TRY(read_keys(there));
   if (keys == restored || keys.find_first_not_of('\0') == std::string::npos) return {};
   return base::fail(
       ErrorCode::kConflict,
@@ -394,7 +453,7 @@ base::Result<Summary> restore(const Paths& paths) {
   const Source source = TRY(Source::open(paths.file));
   const Header header = TRY(read_header(paths.file, source));
   const std::string keys = TRY(source.read(kHeaderBytes, header.keys_bytes));
-  TRY(check_keys(paths.directory / kKeysName, keys));
+  TRY(check_keys(paths.directory, keys));
 
   NewFile database_file = TRY(NewFile::replace(target.string() + ".restored"));
   TRY(database_file.give_to_owner_of(paths.directory));
@@ -408,6 +467,7 @@ base::Result<Summary> restore(const Paths& paths) {
   TRY(check_digest(paths.file, header, hash));
   Summary summary;
   {
+    const OwnersRights rights = TRY(OwnersRights::take(paths.directory));
     auto database = TRY(sqlite::Database::open({.path = database_file.path().string()}));
     TRY(sqlite::check_schema(database, sqlite::migrations()));
     summary = TRY(summarise(database));

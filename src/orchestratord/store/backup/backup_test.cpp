@@ -21,13 +21,15 @@
 namespace {
 // Of files whose name ends so, the disk gives nothing to reads of more than some pages: those of SQLite are of one.
 std::string g_broken_name;
-int g_broken_errno = 0;  // 0: they end before where they should
+int g_broken_errno = 0;             // 0: they end before where they should
+std::function<void()> g_meanwhile;  // at each read of more than some pages
 constexpr std::size_t kPagesBytes = 16 << 10;
 }  // namespace
 
 // In the place of the C library's.
 extern "C" ssize_t pread(int fd, void* buffer, size_t bytes, off_t offset) {
   std::error_code ec;
+  if (g_meanwhile && bytes > kPagesBytes) g_meanwhile();
   if (!g_broken_name.empty() && bytes > kPagesBytes &&
       std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(fd), ec).string().ends_with(g_broken_name)) {
     errno = g_broken_errno;
@@ -55,6 +57,14 @@ class BackupTest : public ::testing::Test {
   std::string bytes() const { return base::read_file(file(), 1 << 26).value(); }
   void replace(const std::string& content) const { ASSERT_TRUE(base::write_file_atomic(file(), content)); }
 
+  static void give_to_service(const TempDir& dir) {
+    ASSERT_EQ(::chown(dir.path().c_str(), kService, kService), 0);
+    for (const auto& entry : std::filesystem::directory_iterator(dir.path())) {
+      ASSERT_EQ(::chown(entry.path().c_str(), kService, kService), 0);
+    }
+  }
+
+  static constexpr uid_t kService = 54321;
   static constexpr const char* kNeedle = "Once upon a time a needle lay in a haystack";
   TempDir from_, to_;
   std::string keys_;  // of the three jobs, when all were live
@@ -193,7 +203,7 @@ TEST_F(BackupTest, ADamagedFileLeavesNothingBehind) {
 TEST_F(BackupTest, AFileThatTheDiskDoesNotGiveLeavesNothingBehind) {
   for (const int error : {EIO, 0}) {
     g_broken_errno = error;
-    g_broken_name = ".database";
+    g_broken_name = "orchestrator.db";
     const auto refused = write_backup();
     g_broken_name.clear();
     ASSERT_FALSE(refused) << error;
@@ -303,13 +313,12 @@ TEST_F(BackupTest, OfAServingStoreIsOfOneMoment) {
 // Root backs up and restores for the service whose directory it is. What lies there under a name of ours is not given away.
 TEST_F(BackupTest, WhatRootMakesIsTheServices) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root makes files for others";
-  constexpr uid_t kService = 54321;
   const auto owner_of = [](const std::filesystem::path& path) {
     struct stat st {};
     EXPECT_EQ(::lstat(path.c_str(), &st), 0) << path;
     return st.st_uid;
   };
-  for (const TempDir* dir : {&from_, &to_}) ASSERT_EQ(::chown(dir->path().c_str(), kService, kService), 0);
+  for (const TempDir* dir : {&from_, &to_}) give_to_service(*dir);
   {
     const Online online = Online::prepare({.directory = from_.path(), .file = file()}).value();
     for (const auto& made : {parts_of(file()).database, parts_of(file()).keys, from_.path() / "backup.request"}) {
@@ -332,6 +341,58 @@ TEST_F(BackupTest, WhatRootMakesIsTheServices) {
   EXPECT_EQ(owner_of(others), 0u);
   EXPECT_EQ(base::read_file(others, 100).value(), "somebody's");
   EXPECT_EQ(live_jobs(*open_in(to_)).size(), 2u);
+}
+
+// What lies where root looks is the service's to choose, a link or a pipe as well.
+TEST_F(BackupTest, RootReadsForTheServiceWhatTheServiceMayRead) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root may read more";
+  const TempDir roots;
+  ASSERT_TRUE(admit(*open_in(roots), admission("of-root")));
+  ASSERT_EQ(::chmod(roots.path().c_str(), 0755), 0);
+  const std::filesystem::path roots_database = roots.path() / "orchestrator.db",
+                              roots_keys = roots.path() / "payload.keys";
+  const std::string before = base::read_file(roots_database, 1 << 26).value();
+  for (const TempDir* dir : {&from_, &to_}) give_to_service(*dir);
+  const auto link = [](const std::filesystem::path& name, const std::filesystem::path& target) {
+    std::filesystem::remove(name);
+    std::filesystem::create_symlink(target, name);
+  };
+  const auto finish = [&](const std::function<void(const Parts&)>& meddle) {
+    const Online online = Online::prepare({.directory = from_.path(), .file = file()}).value();
+    EXPECT_TRUE(copy_parts(*open_in(from_), from_.path(), kGoOn));
+    meddle(parts_of(file()));
+    return online.finish().has_value();
+  };
+  EXPECT_FALSE(finish([&](const Parts& parts) { link(parts.database, roots_database); }));
+  EXPECT_FALSE(finish([&](const Parts& parts) { link(parts.keys, roots_keys); }));
+  EXPECT_FALSE(finish([](const Parts& parts) {
+    std::filesystem::remove(parts.keys);
+    ASSERT_EQ(::mkfifo(parts.keys.c_str(), 0600), 0);
+    ASSERT_EQ(::chown(parts.keys.c_str(), kService, kService), 0);
+  }));
+  EXPECT_TRUE(finish([](const Parts&) {}));
+  std::filesystem::remove(file());
+
+  for (const auto& [name, target] :
+       {std::pair{"payload.keys", roots_keys}, std::pair{"orchestrator.db", roots_database}}) {
+    std::filesystem::rename(from_.path() / name, from_.path() / "away");
+    link(from_.path() / name, target);
+    EXPECT_FALSE(write_backup()) << name;
+    EXPECT_FALSE(std::filesystem::exists(file()));
+    std::filesystem::rename(from_.path() / "away", from_.path() / name);
+  }
+  ASSERT_TRUE(write_backup());
+
+  const std::filesystem::path restored = to_.path() / "orchestrator.db.restored";
+  g_meanwhile = [&] {
+    if (std::filesystem::exists(restored)) link(restored, roots_database);
+  };
+  const auto refused = restore_backup();
+  g_meanwhile = nullptr;
+  EXPECT_FALSE(refused);
+  EXPECT_EQ(base::read_file(roots_database, 1 << 26).value(), before);
+  EXPECT_TRUE(restore_backup());
+  EXPECT_EQ(::geteuid(), 0u);
 }
 
 TEST_F(BackupTest, OfAServingStoreIsOneAtATimeAndCanBeGivenUp) {
