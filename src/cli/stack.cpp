@@ -236,6 +236,7 @@ class Supervisor {
   base::Result<std::string> wait_ready(Daemon& daemon) {
     std::string bind;
     int status = 0;
+    std::optional<base::Error> unrecorded;
     const auto outcome =
         stack::wait_for_start({.is_ready =
                                    [&] {
@@ -245,7 +246,12 @@ class Supervisor {
                                      }
                                      return false;
                                    },
-                               .has_ended = [&] { return ::waitpid(daemon.pid, &status, WNOHANG) == daemon.pid; },
+                               .has_ended =
+                                   [&] {
+                                     if (::waitpid(daemon.pid, &status, WNOHANG) == daemon.pid) return true;
+                                     unrecorded = stack::record_error(daemon.name, daemon.pump->tail());
+                                     return unrecorded.has_value();
+                                   },
                                .is_interrupted = stop_requested,
                                .say_slow = [&] { say_slow(daemon); }});
     switch (outcome) {
@@ -253,6 +259,7 @@ class Supervisor {
       case stack::StartOutcome::kInterrupted: return base::fail(interrupted());
       case stack::StartOutcome::kEnded: break;
     }
+    if (unrecorded) return base::fail(*std::move(unrecorded));  // it serves until stop()
     daemon.pid = 0;
     daemon.pump.reset();  // its last words are in the file now
     return base::fail(start_error_of(daemon, status));

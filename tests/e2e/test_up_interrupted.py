@@ -64,6 +64,17 @@ def test_down_stops_a_stack_that_is_being_started(tmp_path, flags):
         assert not (pairing.state / "run/supervisor.json").exists()
 
 
+@pytest.mark.parametrize("flags", [(), ("--detach",)], ids=["foreground", "detached"])
+@pytest.mark.parametrize("daemon", ["orchestratord", "pool-managerd"])
+def test_a_daemon_that_cannot_record_itself_is_not_waited_for(tmp_path, daemon, flags):
+    (tmp_path / f"run/{daemon}.json/in-the-way").mkdir(parents=True)
+    done = subprocess.run([BIN / "llorch", "up", "--cpu", *flags], env=clean_env(tmp_path), capture_output=True, text=True, timeout=HANG_S,
+                          check=False)
+    assert done.returncode == 1, done
+    assert f"{daemon} did not start: it cannot record where it listens" in done.stderr
+    assert [record for record in (tmp_path / "run").glob("*.json") if record.is_file()] == []
+
+
 def test_a_start_that_fails_leaves_no_record(tmp_path):
     done = subprocess.run([BIN / "llorch", "up", "--cpu", "--model", "nothing"], env=clean_env(tmp_path), capture_output=True, timeout=HANG_S,
                           check=False)

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <string_view>
 
 #include "base/file.h"
 
@@ -14,6 +15,7 @@ namespace {
 
 // Room for a burst while the disk is slow.
 constexpr int kPipeBytes = 256 << 10;
+constexpr std::size_t kHeardBytesMax = 64 << 10;
 
 }  // namespace
 
@@ -43,6 +45,11 @@ LogPump::~LogPump() {
   }
 }
 
+std::string LogPump::tail() const {
+  const std::lock_guard lock(mutex_);
+  return tail_;
+}
+
 void LogPump::run() {
   pollfd fds[] = {{.fd = read_fd_, .events = POLLIN, .revents = 0}, {.fd = stop_fd_, .events = POLLIN, .revents = 0}};
   for (;;) {
@@ -57,7 +64,13 @@ void LogPump::run() {
 bool LogPump::read_some() {
   char buffer[16384];
   const ssize_t got = ::read(read_fd_, buffer, sizeof buffer);
-  if (got > 0) file_.append({buffer, static_cast<std::size_t>(got)});
+  if (got > 0) {
+    const std::string_view bytes(buffer, static_cast<std::size_t>(got));
+    file_.append(bytes);
+    const std::lock_guard lock(mutex_);
+    tail_ += bytes;
+    if (tail_.size() > kHeardBytesMax) tail_.erase(0, tail_.size() - kHeardBytesMax);
+  }
   return got > 0 || (got < 0 && errno == EINTR);
 }
 

@@ -2,6 +2,8 @@
 // What a daemon writes to its standard output and error, on its way to a file that is rotated by size.
 #include <filesystem>
 #include <memory>
+#include <mutex>
+#include <string>
 #include <thread>
 
 #include "base/result.h"
@@ -23,6 +25,8 @@ class LogPump {
 
   // For a child's standard output and error. Closed on exec, and with this object.
   int write_fd() const { return write_fd_; }
+  // The last 64 KiB that were written, also where the disk has no room for them.
+  std::string tail() const;
 
  private:
   LogPump(const std::filesystem::path& file, base::RotatingFileLimits limits) : file_(file, limits) {}
@@ -30,6 +34,8 @@ class LogPump {
   bool read_some();
 
   base::RotatingFile file_;
+  mutable std::mutex mutex_;
+  std::string tail_;  // guarded by mutex_
   int read_fd_ = -1, write_fd_ = -1, stop_fd_ = -1;
   std::thread thread_;
 };

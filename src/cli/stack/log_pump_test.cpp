@@ -6,6 +6,7 @@
 
 #include <fstream>
 #include <string>
+#include <thread>
 
 namespace llorch::cli::stack {
 namespace {
@@ -39,6 +40,21 @@ TEST(LogPump, WhatAnEndedChildWroteIsInTheFiles) {
   EXPECT_NE(found, "");
   EXPECT_TRUE(found + content(file) == expected);
   std::filesystem::remove_all(directory);
+}
+
+// Whoever waits for a word of the child hears it on a full disk as well, for which a directory in the file's place stands.
+TEST(LogPump, KeepsTheTailWithoutAFile) {
+  const auto file =
+      std::filesystem::temp_directory_path() / ("llorch_log_pump_" + std::to_string(::getpid())) / "d.log";
+  std::filesystem::create_directories(file / "in-the-way");
+  auto pump = LogPump::start(file);
+  ASSERT_TRUE(pump);
+  const std::string line = std::string(99, 'x') + "\n";
+  for (int i = 0; i < 1000; ++i) ASSERT_EQ(::write((*pump)->write_fd(), line.data(), line.size()), 100);
+  ASSERT_EQ(::write((*pump)->write_fd(), "last\n", 5), 5);
+  while (!(*pump)->tail().ends_with("last\n")) std::this_thread::yield();
+  EXPECT_EQ((*pump)->tail().size(), std::size_t{64 << 10});
+  std::filesystem::remove_all(file.parent_path());
 }
 
 // A process that would not end keeps the pipe open; its supervisor ends all the same.

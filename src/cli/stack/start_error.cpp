@@ -36,6 +36,16 @@ std::optional<Finding> from_event(std::string_view line) {
   return Finding{*code, text_of(event.get_object(), "human")};
 }
 
+std::vector<std::string_view> lines_of(std::string_view text) {
+  std::vector<std::string_view> lines;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    if (end > 0) lines.push_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return lines;
+}
+
 // "NAME: CODE: message", what a daemon prints when it gives up, also before its log is set up.
 std::optional<Finding> from_plain_line(std::string_view line, const std::string& name) {
   if (!line.starts_with(name + ": ")) return std::nullopt;
@@ -72,12 +82,7 @@ std::string read_log_tail(const std::filesystem::path& path, std::int64_t offset
 }
 
 base::Error start_error(const EndedDaemon& daemon) {
-  std::vector<std::string_view> lines;
-  for (std::string_view rest = daemon.log_tail; !rest.empty();) {
-    const std::size_t end = std::min(rest.find('\n'), rest.size());
-    if (end > 0) lines.push_back(rest.substr(0, end));
-    rest.remove_prefix(std::min(end + 1, rest.size()));
-  }
+  const std::vector<std::string_view> lines = lines_of(daemon.log_tail);
   std::string last_plain_line;
   for (auto line = lines.rbegin(); line != lines.rend(); ++line) {
     auto found = from_event(*line);
@@ -92,6 +97,21 @@ base::Error start_error(const EndedDaemon& daemon) {
           fmt::format("{} did not start ({}): {}", daemon.name, ending,
                       last_plain_line.empty() ? "see " + daemon.log_path : last_plain_line),
           {}};
+}
+
+std::optional<base::Error> record_error(const std::string& name, std::string_view log_tail) {
+  constexpr std::string_view kEvent = "run_file.failed";
+  if (log_tail.find(kEvent) == std::string_view::npos) return std::nullopt;
+  for (const std::string_view line : lines_of(log_tail)) {
+    bj::error_code ec;
+    const bj::value event = bj::parse(bj::string_view(line.data(), line.size()), ec);
+    if (ec || !event.is_object() || text_of(event.get_object(), "event") != kEvent) continue;
+    return base::Error{ErrorCode::kIoError,
+                       fmt::format("{} did not start: it cannot record where it listens: {}", name,
+                                   text_of(event.get_object(), "error")),
+                       {}};
+  }
+  return std::nullopt;
 }
 
 }  // namespace llorch::cli::stack

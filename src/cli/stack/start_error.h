@@ -2,6 +2,7 @@
 // Why a daemon ended before it was ready.
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -21,5 +22,8 @@ struct EndedDaemon {
 };
 // The error the daemon named, else one derived from its exit status.
 base::Error start_error(const EndedDaemon& daemon);
+
+// Why a daemon that serves has no record of itself, for which `up` would wait; none: it has not said so in `log_tail`.
+std::optional<base::Error> record_error(const std::string& name, std::string_view log_tail);
 
 }  // namespace llorch::cli::stack

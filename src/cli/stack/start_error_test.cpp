@@ -39,6 +39,20 @@ TEST(StartError, WithoutACodeTheExitStatusSpeaks) {
   EXPECT_EQ(error_of(1, R"({"level":"error","human":"x"})").message, "pool-managerd did not start (exit 1): see /l");
 }
 
+TEST(StartError, ADaemonWithoutARecordSaysWhy) {
+  const std::string other = R"({"level":"info","event":"startup","human":"run_file.failed","error":"no"})"
+                            "\n";
+  EXPECT_FALSE(record_error("pool-managerd", ""));
+  EXPECT_FALSE(record_error("pool-managerd", other));
+  EXPECT_FALSE(record_error("pool-managerd", other + R"({"event":"run_file.failed","err)")) << "a line under way";
+  const auto error =
+      record_error("pool-managerd", other + R"({"level":"error","event":"run_file.failed","error":"cannot write X"})"
+                                            "\n");
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code, ErrorCode::kIoError);
+  EXPECT_EQ(error->message, "pool-managerd did not start: it cannot record where it listens: cannot write X");
+}
+
 TEST(StartError, OnlyThisRunsPartOfTheLogIsRead) {
   const auto path = std::filesystem::temp_directory_path() / ("llorch_start_error_" + std::to_string(::getpid()));
   std::ofstream(path) << "old\nnew\n";

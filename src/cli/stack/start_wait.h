@@ -9,7 +9,7 @@ enum class StartOutcome { kReady, kEnded, kInterrupted };
 
 struct StartWait {
   std::function<bool()> is_ready;
-  std::function<bool()> has_ended;  // the process has; it is reaped
+  std::function<bool()> has_ended;  // the process has, and is reaped; or the start has failed otherwise
   std::function<bool()> is_interrupted;
   std::function<void()> say_slow;  // once, after `slow_after`
   std::chrono::milliseconds slow_after{20'000};
