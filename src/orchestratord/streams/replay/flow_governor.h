@@ -1,12 +1,14 @@
 #pragma once
 // Chooses the jobs whose workers pause when all streams together hold more than stream.buffer_bytes_max: those of the tenants
-// that hold more than their share, and past twice that those of everybody. Of a tenant the newest go first. The oldest job of
-// all never pauses, so that some job always ends and frees what it holds. Pure, not thread-safe.
+// that hold more than their share, and past twice that those of everybody. Of a tenant the newest go first, and its oldest goes
+// on up to twice that limit, so that no tenant waits for another one's job. The oldest job of all never pauses, so that some job
+// always ends and frees what it holds. Pure, not thread-safe.
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <span>
+#include <vector>
 
 namespace llorch::orchestratord::streams {
 
@@ -43,6 +45,8 @@ class FlowGovernor {
   using Jobs = std::map<std::uint64_t, std::size_t>;  // tenants by order
   // Moves it; answers its order.
   static std::uint64_t take(Jobs& from, Jobs::iterator job, Jobs& to);
+
+  std::vector<std::uint64_t> oldest_by_tenant(std::size_t tenants) const;
 
   std::int64_t bytes_max_;
   Jobs running_, paused_;
