@@ -102,42 +102,57 @@ std::vector<std::int64_t> StreamHub::held_by_tenant() const {
   return held;
 }
 
-// Takes the log that ended first of the tenant that holds the most, of those above their share, once its readers had the time
-// that a slow client has. Past the hard limit that time is not there.
-StreamPtr StreamHub::take_forgettable() {
+// Finds the log that ended first of the tenant that holds the most, of those above their share, once its readers had the time
+// that a slow client has. Past the hard limit that time is not there. Leaves out `read`, by order.
+StreamPtr StreamHub::find_forgettable(const std::set<std::uint64_t>& read) const {
   const std::vector<std::int64_t> held = held_by_tenant();
   const std::int64_t share = fair_share(held, governor_.bytes_low());
   const bool is_short = bytes_held_ > governor_.bytes_hard();
   const std::int64_t ended_by_ms = options_.clock->now().mono_ms - options_.limits.slow_client_timeout_ms;
-  const Tenant* most = nullptr;
+  const base::JobId* found = nullptr;
+  std::int64_t most = 0;
   for (const auto& [id, tenant] : tenants_) {
     const std::int64_t bytes = held[tenant.number];
-    if (bytes <= share || tenant.finished.empty()) continue;
-    if (!is_short && tenant.finished.begin()->first.first > ended_by_ms) continue;
-    if (most == nullptr || bytes > held[most->number]) most = &tenant;
+    if (bytes <= share || bytes <= most) continue;
+    const auto first =
+        std::ranges::find_if(tenant.finished, [&](const auto& log) { return !read.contains(log.first.second); });
+    if (first == tenant.finished.end() || (!is_short && first->first.first > ended_by_ms)) continue;
+    found = &first->second;
+    most = bytes;
   }
-  return most == nullptr ? nullptr : take(base::JobId(most->finished.begin()->second));
+  return found == nullptr ? nullptr : streams_.at(*found).stream;
 }
 
 void StreamHub::govern() {
   // One at a time, so that a pause and its end are told in their order. Who is turned away is made up for by the next tick.
   if (is_governing_.exchange(true)) return;
+  std::set<std::uint64_t> read;  // orders of logs that clients read while no relay waits for the room
   for (bool goes_on = true; goes_on;) {
-    StreamPtr forgotten;
+    StreamPtr ended;
+    bool also_read = false;
     Pause change;
     bool paused = false;
     {
       const std::lock_guard lock(mutex_);
-      forgotten = take_forgettable();
-      if (forgotten == nullptr) {
+      also_read = governor_.paused_count() > 0 || bytes_held_ > governor_.bytes_hard();
+      if (also_read) read.clear();
+      ended = find_forgettable(read);
+      if (ended != nullptr && also_read) take(base::JobId(ended->identity().job_id));
+      if (ended == nullptr) {
         const FlowGovernor::Change next = governor_.update(held_by_tenant());
         any_paused_ = governor_.paused_count() > 0;
         paused = next.pause.has_value();
         if (const auto order = paused ? next.pause : next.resume) change = relays_.at(*order);
       }
     }
-    goes_on = forgotten != nullptr || paused;
-    if (forgotten != nullptr) forgotten->let_go(true);
+    goes_on = ended != nullptr || paused;
+    if (ended != nullptr) {
+      if (!ended->let_go(also_read)) {
+        read.insert(ended->identity().order);
+      } else if (!also_read) {
+        forget(ended->identity().job_id);
+      }
+    }
     if (change) change(paused);
   }
   is_governing_ = false;

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <queue>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -84,7 +85,7 @@ class StreamHub : private Stream::Watcher {
   };
   // These three under the lock. What they take outlives it: the end of a stream reports back.
   std::vector<std::int64_t> held_by_tenant() const;
-  StreamPtr take_forgettable();
+  StreamPtr find_forgettable(const std::set<std::uint64_t>& read) const;
   StreamPtr take(const base::JobId& job_id);
   std::vector<StreamPtr> all() const;
   struct Look {

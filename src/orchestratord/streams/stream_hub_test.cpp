@@ -505,6 +505,8 @@ TEST_F(StreamHubTest, AReaderOfAnEndedStreamHasTheTimeOfASlowClientWhereMemoryIs
   config::StreamConfig limits;
   limits.buffer_bytes_max = 1'000'000;
   restart(limits);
+  relayed_of("heavy", "oldest");
+  relayed_of("heavy", "young");  // is paused meanwhile
   const StreamPtr stream = running_of("heavy", "job-1");
   const auto quick = attach(stream);
   const auto slow = attach(stream, {}, /*reads=*/false);
@@ -530,6 +532,37 @@ TEST_F(StreamHubTest, AReaderOfAnEndedStreamHasTheTimeOfASlowClientWhereMemoryIs
   EXPECT_TRUE(late->received_.empty());
   slow->take(slow->queue_.size());
   EXPECT_FALSE(slow->ended_) << "what it got is no whole stream";
+}
+
+// Past the limit too, as long as no relay waits for the room; what nobody reads goes.
+TEST_F(StreamHubTest, AReaderOfAnEndedStreamReadsOnWhereNoRelayIsPaused) {
+  config::StreamConfig limits;
+  limits.buffer_bytes_max = 1'000'000;
+  restart(limits);
+  const StreamPtr oldest = relayed_of("heavy", "oldest");
+  const StreamPtr stream = running_of("heavy", "job-1");
+  const auto slow = attach(stream, {}, /*reads=*/false);
+  for (int i = 0; i < 110; ++i) token(stream, i, std::string(10'000, 'x'));
+  finish(stream);
+  unread_of("heavy", "unread", 90'000);
+  const auto read_for = [&](int seconds) {
+    for (int i = 0; i < seconds; ++i) {
+      slow->take(1000);
+      pass(1000);
+    }
+  };
+  read_for(30);
+  EXPECT_FALSE(is_held("unread"));
+  EXPECT_FALSE(slow->aborted_);
+  read_for(60);
+  EXPECT_FALSE(slow->aborted_);
+  EXPECT_TRUE(is_held("job-1"));
+  EXPECT_TRUE(calls_.empty());
+  relayed_of("heavy", "young");
+  token(oldest, 0);
+  EXPECT_EQ(calls_, (std::vector<std::string>{"pause young", "resume young"}));
+  EXPECT_TRUE(slow->aborted_);
+  EXPECT_FALSE(is_held("job-1"));
 }
 
 // Where there is room for it, a slow reader reads for as long as it likes.
