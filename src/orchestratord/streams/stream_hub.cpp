@@ -165,9 +165,31 @@ void StreamHub::on_clients_gone(const base::JobId& job_id) {
 void StreamHub::on_sent_to_the_end(const base::JobId& job_id) {
   {
     const std::lock_guard lock(mutex_);
-    sent_.push_back(job_id);
+    const auto it = streams_.find(job_id);
+    if (it != streams_.end()) it->second.tenant->sent.push_back(job_id);
   }
   drop_sent({.count_max = kSentStreamsMax, .bytes_max = options_.limits.buffer_bytes_max / kSentBytesShare});
+}
+
+// Finds the tenant whose sent streams go first: of those above their share the one that holds the most, or has the most of them.
+// Null: the limits allow all.
+StreamHub::Tenant* StreamHub::find_sent(const SentLimits& limits) {
+  Tenant* most = nullptr;
+  if (bytes_held_ > limits.bytes_max) {
+    const std::vector<std::int64_t> held = held_by_tenant();
+    const std::int64_t share = fair_share(held, limits.bytes_max);
+    for (auto& [id, tenant] : tenants_) {
+      if (held[tenant.number] <= share || tenant.sent.empty()) continue;
+      if (most == nullptr || held[tenant.number] > held[most->number]) most = &tenant;
+    }
+    if (most != nullptr) return most;
+  }
+  std::size_t count = 0;
+  for (auto& [id, tenant] : tenants_) {
+    count += tenant.sent.size();
+    if (most == nullptr || tenant.sent.size() > most->sent.size()) most = &tenant;
+  }
+  return count > limits.count_max ? most : nullptr;
 }
 
 void StreamHub::drop_sent(const SentLimits& limits) {
@@ -175,9 +197,10 @@ void StreamHub::drop_sent(const SentLimits& limits) {
     base::JobId oldest;
     {
       const std::lock_guard lock(mutex_);
-      if (sent_.empty() || (sent_.size() <= limits.count_max && bytes_held_ <= limits.bytes_max)) return;
-      oldest = std::move(sent_.front());
-      sent_.pop_front();
+      Tenant* tenant = find_sent(limits);
+      if (tenant == nullptr) return;
+      oldest = std::move(tenant->sent.front());
+      tenant->sent.pop_front();
     }
     const StreamPtr stream = find(oldest);
     if (stream != nullptr && stream->let_go(false)) forget(oldest);  // a client that reads it again holds it to its end
@@ -230,7 +253,9 @@ void StreamHub::tick() {
   }
   {
     const std::lock_guard lock(mutex_);
-    while (!sent_.empty() && !streams_.contains(sent_.front())) sent_.pop_front();
+    for (auto& [id, tenant] : tenants_) {
+      while (!tenant.sent.empty() && !streams_.contains(tenant.sent.front())) tenant.sent.pop_front();
+    }
   }
   if (!moved.empty() && options_.on_checkpoints) options_.on_checkpoints(std::move(moved));
   if (any_paused_ || bytes_held_ > options_.limits.buffer_bytes_max) govern();

@@ -82,9 +82,11 @@ class StreamHub : private Stream::Watcher {
     std::size_t number = 0;  // an index
     std::atomic<std::int64_t> bytes_held{0};
     std::map<std::pair<std::int64_t, std::uint64_t>, base::JobId> finished;  // by the time of the end and the order
+    std::deque<base::JobId> sent;  // to the end, oldest first; some are forgotten already
   };
-  // These three under the lock. What they take outlives it: the end of a stream reports back.
+  // These four under the lock. What they take outlives it: the end of a stream reports back.
   std::vector<std::int64_t> held_by_tenant() const;
+  Tenant* find_sent(const SentLimits& limits);
   StreamPtr find_forgettable(const std::set<std::uint64_t>& read) const;
   StreamPtr take(const base::JobId& job_id);
   std::vector<StreamPtr> all() const;
@@ -104,7 +106,6 @@ class StreamHub : private Stream::Watcher {
   FlowGovernor governor_;
   std::map<std::uint64_t, Pause> relays_;  // by order
   std::unordered_map<base::JobId, EventId> checkpointed_;
-  std::deque<base::JobId> sent_;  // to the end, oldest first; some are forgotten already
   std::priority_queue<Look, std::vector<Look>, std::greater<>>
       looks_;                              // one of each stream, and of some forgotten ones
   std::map<std::string, Tenant> tenants_;  // all that ever had a stream: as many as are configured

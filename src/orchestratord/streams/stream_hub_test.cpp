@@ -454,6 +454,44 @@ TEST_F(StreamHubTest, SentStreamsGoWhenMemoryIsShort) {
   hub_->relay_ends(*live);
 }
 
+TEST_F(StreamHubTest, SentStreamsOfATenantWithinItsShareStay) {
+  config::StreamConfig limits;
+  limits.buffer_bytes_max = 400'000;
+  restart(limits);
+  const auto run_to_the_end = [&](const std::string& tenant, const std::string& id) {
+    const StreamPtr stream = running_of(tenant, id);
+    token(stream, 0, std::string(30'000, 'x'));
+    const auto client = attach(stream);
+    finish(stream);
+    client->close(net::CloseReason::kFinished);
+  };
+  run_to_the_end("light", "mine");
+  for (int i = 0; i < 10; ++i) run_to_the_end("heavy", "sent-" + std::to_string(i));
+  EXPECT_LE(hub_->gauges().bytes_held, limits.buffer_bytes_max / 4);
+  EXPECT_FALSE(is_held("sent-0"));
+  EXPECT_TRUE(is_held("sent-9"));
+  EXPECT_TRUE(is_held("mine"));
+  const StreamPtr live = relayed_of("heavy", "live");
+  for (int i = 0; i < 25; ++i) token(live, i, std::string(20'000, 'x'));
+  EXPECT_GT(hub_->gauges().bytes_held, limits.buffer_bytes_max);
+  EXPECT_FALSE(is_held("sent-9"));
+  EXPECT_TRUE(is_held("mine"));
+}
+
+TEST_F(StreamHubTest, OfManySentStreamsThoseOfWhoHasMostGo) {
+  const auto run_to_the_end = [&](const std::string& tenant, const std::string& id) {
+    const StreamPtr stream = running_of(tenant, id);
+    const auto client = attach(stream);
+    finish(stream);
+    client->close(net::CloseReason::kFinished);
+  };
+  run_to_the_end("light", "mine");
+  for (int i = 0; i < 4100; ++i) run_to_the_end("heavy", "sent-" + std::to_string(i));
+  EXPECT_FALSE(is_held("sent-4"));
+  EXPECT_TRUE(is_held("sent-5"));
+  EXPECT_TRUE(is_held("mine"));
+}
+
 TEST_F(StreamHubTest, AClientThatBreaksOffDuringTheEndKeepsTheBuffer) {
   const StreamPtr stream = running("job-1");
   const auto client = attach(stream);
