@@ -112,8 +112,9 @@ void Pools::pool_conflict(const PoolSeen& e, const Changes& changes) {
   const std::string& holder = changes.conflicting_endpoint;
   log(base::LogLevel::kWarn, "pool.conflict", "Another process claims the id or the address of a healthy pool.",
       {{"pool_id", e.state.pool_id}, {"endpoint", e.state.endpoint}, {"holder", holder}});
-  // If the holder is dead this finds out, and the newcomer's next try succeeds.
-  ask_state(holder);
+  // If the holder is dead this finds out, and the newcomer's next try succeeds. At the address of one that was replaced it may be
+  // itself that answers, and being asked it registers again.
+  if (!changes.was_replaced) ask_state(holder);
   if (!e.request) return;
   std::string_view message =
       "A healthy pool with this pool_id is registered from another address. Give each pool its own "

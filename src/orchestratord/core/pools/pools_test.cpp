@@ -709,7 +709,7 @@ TEST(Pools, AProcessThatGoesOnBesideItsSuccessorIsToldOfTheConflict) {
   EXPECT_NE(refused.error().message.find("Another process has registered with this pool's credential"),
             std::string::npos);
   EXPECT_EQ(d.only<Log>().event, "pool.conflict");
-  EXPECT_EQ(d.only<AskPoolState>().endpoint, "http://pool-1");
+  EXPECT_TRUE(d.none<AskPoolState>()) << "at its own address it is asked itself, registers again, and so on";
   d.see(d.pool_state());  // it is the old process that answers there
   EXPECT_TRUE(d.none<AskPoolState>() && d.none<Log>()) << d.dump();
   EXPECT_EQ(pool_of(d).status, PoolStatus::kHealthy);
