@@ -170,6 +170,30 @@ TEST(Attempts, AWorkerWhosePortIsClosedIsTriedSlowlyAndTheEndSaysWhy) {
       << error->message;
 }
 
+// Where heartbeats are blocked, or do not come yet, a pool is known by what it answers. Its answers to what was asked after the
+// failure count like its reports.
+TEST(Attempts, AWorkerWhosePortWasClosedIsTriedAgainWhereItsPoolOnlyAnswers) {
+  Driver d(without_jitter());
+  d.add_worker();
+  d.lose(d.run("j1"), ErrorCode::kUnreachable);
+  d.add_worker();
+  d.after_ms(10'000);  // longer than the pause before an attempt
+  d.lose(d.only<Execute>().execution, ErrorCode::kUnreachable);
+  for (int i = 0; i < 3; ++i) {  // what was asked at the failure, for as many jobs
+    d.add_worker();
+    EXPECT_TRUE(d.none<Execute>());
+  }
+  d.after_ms(10'000);
+  EXPECT_TRUE(d.none<Execute>()) << d.dump();
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_TRUE(d.none<Execute>());
+    d.after_ms(22'500);
+    EXPECT_EQ(d.all<AskPoolState>().size(), 1u);
+    d.add_worker();
+  }
+  EXPECT_EQ(d.only<Execute>().attempt, 3);
+}
+
 // Attempts that ran beside each other fail together: that is one failure.
 TEST(Attempts, AWorkerThatWasOutOfReachOnceIsTriedAtOnceWhenItsPoolAnswers) {
   Driver d(without_jitter());

@@ -54,7 +54,7 @@ struct Worker {
   int reports_awaited = 0;
   std::int64_t doubted_ms = 0;  // when that was
   int connects_failed =
-      0;  // in a row, one after the other; from the second on an answer of its pool says nothing of its port
+      0;  // in a row, one after the other; from the second on an answer of its pool to a later question is one report
   std::optional<std::int64_t> stop_sent_ms;
   std::optional<std::uint64_t> reserved_by;  // group that waits for its memory: no new work
   std::optional<std::uint64_t> started_for;  // group whose first job asked for it
