@@ -97,10 +97,11 @@ void Oracle::life_begins(const Disk& disk, base::Time now, std::int64_t settled_
     // A wall clock that was set meanwhile moves deadlines; never into the future, and never one job before the last. One that was
     // set forward alone ends none.
     std::int64_t age_ms = std::max<std::int64_t>(0, now.unix_ms - row.submitted_unix_ms);
+    story.submitted_ms = not_before_ms = std::max(loop_.now_ms() - age_ms, not_before_ms);
     if (story.request.deadline_ms && age_ms >= *story.request.deadline_ms) {
       age_ms = std::min(age_ms, std::max<std::int64_t>(0, settled_unix_ms - row.submitted_unix_ms));
     }
-    story.submitted_ms = not_before_ms = std::max(loop_.now_ms() - age_ms, not_before_ms);
+    story.deadline_from_ms = std::max(loop_.now_ms() - age_ms, story.submitted_ms);
     story.queued_ms = loop_.now_ms();
   }
 }
@@ -108,7 +109,7 @@ void Oracle::life_begins(const Disk& disk, base::Time now, std::int64_t settled_
 void Oracle::arrives(const std::string& job) {
   Story& story = stories_.at(job);
   story.arrival = ++arrivals_;
-  story.submitted_ms = story.queued_ms = loop_.now_ms();
+  story.submitted_ms = story.deadline_from_ms = story.queued_ms = loop_.now_ms();
   story.told = JobStatus::kQueued;
   story.decided = story.waits = false;
   story.here = true;
@@ -225,7 +226,10 @@ bool Oracle::ran_out(const Story& story, std::string_view limit) const {
   if (limit == "wall") return run_ms >= std::min(story.request.timeout_ms.value_or(limits.default_ms), limits.max_ms);
   if (limit == "idle") return run_ms >= limits.idle_ms;
   if (limit == "queue") return age_ms >= limits.queue_ms;
-  if (limit == "deadline") return story.request.deadline_ms && age_ms + kBoundSlackMs >= *story.request.deadline_ms;
+  if (limit == "deadline") {
+    const std::int64_t passed_ms = loop_.now_ms() - story.deadline_from_ms;
+    return story.request.deadline_ms && passed_ms + kBoundSlackMs >= *story.request.deadline_ms;
+  }
   return true;  // the session's: check/session_rules.h
 }
 
@@ -562,7 +566,7 @@ void Oracle::check_bounds() {
   }
   for (const auto& [job, story] : stories_) {
     if (!story.here || story.decided || !story.accepted) continue;
-    const std::int64_t age_ms = loop_.now_ms() - story.submitted_ms;
+    const std::int64_t age_ms = loop_.now_ms() - story.deadline_from_ms;
     if (story.request.deadline_ms && age_ms > *story.request.deadline_ms + kBoundSlackMs) {
       violate(fmt::format("{} lives {} ms, its deadline was {} ms", job, age_ms, *story.request.deadline_ms));
     }

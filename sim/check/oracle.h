@@ -97,6 +97,7 @@ class Oracle {
     bool here = false;
     std::uint64_t arrival = 0;
     std::int64_t submitted_ms = 0;
+    std::int64_t deadline_from_ms = 0;
     std::int64_t queued_ms = 0;  // begin of its first stay in the queue of this life
     std::int64_t runs = 0;       // of all lives
     std::int64_t begun_ms = 0;   // of the last one

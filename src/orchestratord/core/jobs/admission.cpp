@@ -19,10 +19,9 @@ constexpr std::int64_t kRetryAfterMinMs = 1000;
 constexpr std::int64_t kRetryAfterMaxMs = 60000;
 
 // A deadline that has passed by the wall clock, which somebody may have set forward, has to have passed by the settled one too.
-std::int64_t age_ms(const jobs::RestoredJob& r, std::int64_t unix_ms, std::int64_t settled_unix_ms) {
-  const std::int64_t age = std::max<std::int64_t>(0, unix_ms - r.submitted_unix_ms);
-  if (!r.spec.deadline_ms || age < *r.spec.deadline_ms) return age;
-  return std::clamp<std::int64_t>(settled_unix_ms - r.submitted_unix_ms, 0, age);
+std::int64_t deadline_age_ms(const jobs::RestoredJob& r, std::int64_t age_ms, std::int64_t settled_unix_ms) {
+  if (!r.spec.deadline_ms || age_ms < *r.spec.deadline_ms) return age_ms;
+  return std::clamp<std::int64_t>(settled_unix_ms - r.submitted_unix_ms, 0, age_ms);
 }
 }  // namespace
 
@@ -306,7 +305,7 @@ void Admissions::on(Submit& e) {
 
 void Admissions::arm_job_timers(Job& job) {
   if (job.spec.deadline_ms) {
-    job.deadline_timer = timers_.arm(job.submitted_ms + *job.spec.deadline_ms,
+    job.deadline_timer = timers_.arm(job.deadline_from_ms + *job.spec.deadline_ms,
                                      {.kind = TimerKind::kJobDeadline, .number = job.arrival.value});
   }
   if (config_.timeout.queue_ms > 0) {
@@ -372,7 +371,8 @@ void Admissions::restore(std::vector<jobs::RestoredJob>& restored, std::int64_t 
 void Admissions::restore(jobs::RestoredJob& r, std::int64_t settled_unix_ms) {
   ASSERT(!wire::is_terminal(r.status), "job {} has ended", r.spec.job_id.value);
   const GroupIndex group_index = groups_.intern(models_.intern(r.spec.model), r.spec, r.worker_version);
-  const std::int64_t age = age_ms(r, now_.unix_ms, settled_unix_ms);
+  const std::int64_t age_ms = std::max<std::int64_t>(0, now_.unix_ms - r.submitted_unix_ms);
+  const std::int64_t deadline_from_ms = now_.mono_ms - deadline_age_ms(r, age_ms, settled_unix_ms);
   const std::int64_t not_before_ms =
       jobs_.all().empty() ? std::numeric_limits<std::int64_t>::min() : jobs_.all().rbegin()->second.submitted_ms;
   Job& job = jobs_.add(std::move(r.spec), now_);
@@ -384,7 +384,8 @@ void Admissions::restore(jobs::RestoredJob& r, std::int64_t settled_unix_ms) {
   job.submitted_unix_ms = r.submitted_unix_ms;
   // Times are told by a wall clock that may have been set meanwhile; arrivals are not, and no job is older than the one
   // before it: the queue promotes by age in order of arrival.
-  job.submitted_ms = std::max(now_.mono_ms - age, not_before_ms);
+  job.submitted_ms = std::max(now_.mono_ms - age_ms, not_before_ms);
+  job.deadline_from_ms = std::max(deadline_from_ms, job.submitted_ms);
   const bool was_running = r.status != JobStatus::kQueued;
   job.resumes_attempt = was_running && r.attempts > 0;
   groups_.put_back(job, now_.mono_ms, !was_running && r.attempts == 0);

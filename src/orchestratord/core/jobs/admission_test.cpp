@@ -249,6 +249,23 @@ TEST(Restart, AClockThatWasSetForwardEndsNoDeadline) {
   EXPECT_EQ(d.query("week").status, JobStatus::kQueued);
 }
 
+TEST(Restart, ADeadlineThatAClockHasPassedMovesNoOtherJobs) {
+  Restored restored;
+  const std::int64_t admitted_unix_ms = 1'700'000'000'000 - 86'400'000;
+  for (const auto& [id, deadline_ms] : {std::pair("passed", 60'000), std::pair("later", 86'400'000 + 10'000)}) {
+    restored.jobs.push_back(
+        {.spec = Driver::spec(id, {.deadline_ms = deadline_ms}), .submitted_unix_ms = admitted_unix_ms});
+  }
+  restored.settled_unix_ms = admitted_unix_ms + 20'000;
+  Driver d({}, restored);
+  d.after_ms(9'999);
+  EXPECT_TRUE(d.none<Finish>());
+  d.after_ms(1);
+  EXPECT_EQ(d.only<Finish>().job_id.value, "later") << "by the wall clock, as if it were alone";
+  d.after_ms(30'000);
+  EXPECT_EQ(d.only<Finish>().job_id.value, "passed");
+}
+
 // A job that was tried once is not dropped for a newer one, whether it waited for its next attempt or ran.
 TEST(Restart, WhatWasDispatchedOnceIsNotDisplaced) {
   for (const auto status : {JobStatus::kQueued, JobStatus::kRunning}) {

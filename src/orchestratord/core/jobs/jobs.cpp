@@ -41,7 +41,7 @@ Job& Jobs::add(jobs::JobSpec spec, base::Time now) {
   Job& job = jobs_.emplace_hint(jobs_.end(), arrival, Job{})->second;
   job.spec = std::move(spec);
   job.arrival = arrival;
-  job.submitted_ms = job.queued_ms = now.mono_ms;
+  job.submitted_ms = job.deadline_from_ms = job.queued_ms = now.mono_ms;
   job.submitted_unix_ms = now.unix_ms;
   return job;
 }

@@ -36,7 +36,8 @@ struct Job {
   std::int64_t attempts = 0;
   bool resumes_attempt = false;  // interrupted by our own restart: the next dispatch counts as the same attempt
   std::int64_t submitted_ms = 0, submitted_unix_ms = 0;
-  std::int64_t queued_ms = 0;  // begin of the present stay in the queue
+  std::int64_t deadline_from_ms = 0;  // submitted_ms, or later where the wall clock may have been set forward
+  std::int64_t queued_ms = 0;         // begin of the present stay in the queue
   std::int64_t dispatched_ms = 0;
   std::optional<std::int64_t> dispatched_unix_ms, started_unix_ms, finished_unix_ms;
   std::int64_t tokens_out = 0;
