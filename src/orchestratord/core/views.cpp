@@ -130,7 +130,7 @@ wire::WaitReason Views::wait_reason(const Job& job, const std::optional<placemen
           "whether its worker still runs.",
           where);
       for (const Worker* w : registry_.workers_of(m.facts.digest)) {
-        if (!w->doubted() || !w->port_is_doubted() || !accepts(l, *w)) continue;
+        if (!w->doubted() || !w->port_is_closed() || !accepts(l, *w)) continue;
         human += fmt::format(" Of {} on pool {}: {}.", w->id.value, w->pool_id.value, kPortIsClosed);
         break;
       }

@@ -167,7 +167,8 @@ void CommandRunner::run(core::Execute& command) {
         .execution = execution,
         .tokens_out = 0,
         .end = {},
-        .error = base::Error{base::ErrorCode::kUnreachable, "the worker's pool is not paired any more", {}}});
+        .error = base::Error{base::ErrorCode::kUnreachable, "the worker's pool is not paired any more", {}}.with(
+            "reason", std::string("POOL_NOT_PAIRED"))});
   }
   options_.relay->execute({.execution = execution.value,
                            .stream = live->stream,

@@ -16,6 +16,12 @@ namespace {
 constexpr std::int64_t kLatePart = 5;  // a run is told of when the last fifth of its time begins
 // No token takes longer, whatever a worker says: so that times of any number of tokens can be added up.
 constexpr std::int64_t kTokenMsMax = 3'600'000;
+
+// Its worker was not even called.
+bool is_unpaired(const Error& error) {
+  const std::pair<std::string, base::DetailValue> detail("reason", std::string("POOL_NOT_PAIRED"));
+  return std::ranges::find(error.details, detail) != error.details.end();
+}
 }  // namespace
 
 void Attempts::dispatch(Job& job, Worker& worker) {
@@ -72,7 +78,7 @@ void Attempts::on(ExecuteStarted& e) {
   Execution* x = jobs_.find(e.execution);
   if (!x || x->aborted || x->started) return;
   x->started = true;
-  if (Worker* worker = registry_.find_worker(x->worker_id)) worker->connects_failed = 0;
+  if (Worker* worker = registry_.find_worker(x->worker_id)) worker->connected();
   x->last_progress_ms = now_.mono_ms;
   Job& job = jobs_.at(x->job);
   Jobs::move(job, JobStatus::kRunning);
@@ -157,12 +163,14 @@ void Attempts::on(ExecuteEnded& e) {
 
 void Attempts::doubt(Worker& worker, const Execution& x, Error& error) {
   if (error.code != ErrorCode::kUnreachable) {
-    worker.connects_failed = 0;
+    worker.connected();
     if (error.code == ErrorCode::kWorkerReset) worker.doubt(now_.mono_ms);
     return;
   }
-  worker.connect_failed(x.dispatched_ms);
-  if (worker.port_is_doubted()) error.message += fmt::format(" ({})", kPortIsClosed);
+  if (!is_unpaired(error)) {
+    worker.connect_failed(x.dispatched_ms);
+    if (worker.port_is_closed()) error.message += fmt::format(" ({})", kPortIsClosed);
+  }
   worker.doubt(now_.mono_ms);
 }
 

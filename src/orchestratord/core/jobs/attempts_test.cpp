@@ -194,6 +194,37 @@ TEST(Attempts, AWorkerWhosePortWasClosedIsTriedAgainWhereItsPoolOnlyAnswers) {
   EXPECT_EQ(d.only<Execute>().attempt, 3);
 }
 
+// A node that is gone as a whole does not answer either.
+TEST(Attempts, ThatAPortIsClosedIsSaidWhereThePoolHasAnsweredSince) {
+  Driver d(CoreConfig{.retry = {.enabled = false}});
+  d.add_worker();
+  const auto end_says_so = [&] {
+    return d.only<Finish>().error->message.find("the worker's own port does not") != std::string::npos;
+  };
+  const auto reports = [&] {
+    for (int i = 0; i < 2; ++i) d.report(d.state_of_worker());
+  };
+  d.lose(d.run("j1"), ErrorCode::kUnreachable);
+  EXPECT_FALSE(end_says_so());
+  reports();
+  d.lose(d.run("j2"), ErrorCode::kUnreachable);
+  EXPECT_FALSE(end_says_so()) << "nothing was answered";
+  d.submit("j3");
+  EXPECT_EQ(d.query("j3").reason->human.find("the worker's own port does not"), std::string::npos);
+  d.add_worker();
+  reports();
+  d.lose(d.only<Execute>().execution, ErrorCode::kUnreachable);
+  EXPECT_TRUE(end_says_so());
+  reports();
+  const ExecutionId not_called = d.run("j4");
+  d.send(ExecuteEnded{
+      not_called,
+      0,
+      {},
+      base::Error{ErrorCode::kUnreachable, "not paired", {}}.with("reason", std::string("POOL_NOT_PAIRED"))});
+  EXPECT_FALSE(end_says_so());
+}
+
 // Attempts that ran beside each other fail together: that is one failure.
 TEST(Attempts, AWorkerThatWasOutOfReachOnceIsTriedAtOnceWhenItsPoolAnswers) {
   Driver d(without_jitter());

@@ -416,6 +416,7 @@ void PoolRegistry::merge_worker(Pool& pool, const wire::WorkerInfo& info, std::o
   Worker& w = pool.workers.at(id);
   const WorkerStatus was = w.info.status;
   w.listed = true;
+  if (asked_ms && *asked_ms >= w.doubted_ms) w.pool_answered = w.connects_failed > 0;
   // What was asked at the failure is asked for each job that it ended, so only what was asked later counts as a report.
   if (!asked_ms || (w.port_is_doubted() && *asked_ms > w.doubted_ms)) {
     w.reports_awaited = std::max(0, w.reports_awaited - 1);

@@ -55,6 +55,7 @@ struct Worker {
   std::int64_t doubted_ms = 0;  // when that was
   int connects_failed =
       0;  // in a row, one after the other; from the second on an answer of its pool to a later question is one report
+  bool pool_answered = false;  // since the first of them, and named it
   std::optional<std::int64_t> stop_sent_ms;
   std::optional<std::uint64_t> reserved_by;  // group that waits for its memory: no new work
   std::optional<std::uint64_t> started_for;  // group whose first job asked for it
@@ -73,7 +74,9 @@ struct Worker {
   void doubt(std::int64_t now_ms);
   // For an attempt that began at `begun_ms`: those that ran beside it fail with it.
   void connect_failed(std::int64_t begun_ms);
+  void connected() { connects_failed = 0, pool_answered = false; }
   bool port_is_doubted() const { return connects_failed > 1; }
+  bool port_is_closed() const { return port_is_doubted() && pool_answered; }
   std::int64_t slots_free() const { return doubted() ? 0 : std::max<std::int64_t>(0, info.slots_total - slots_in_use); }
 };
 
