@@ -25,6 +25,7 @@ struct Reload {
     jobs::ModelIndex model;
     std::optional<base::WorkerId> worker;
     int tries = 0;
+    std::int64_t not_before_ms = 0;
   };
   Phase phase = Phase::kEmptying;
   jobs::ModelIndex to;
@@ -120,6 +121,8 @@ class DesiredStates : Handler {
   void pool_back(const base::PoolId& id, bool rebooted);
   void pool_replaced(const base::PoolId& id);
   void note_failure(const base::PoolId& id, const base::Error& error);
+  // A start that says nothing of its model: where a reload asked for it, that asks again at `until_ms`, and counts no try.
+  void put_start_off(const base::PoolId& id, const base::WorkerId& worker, std::int64_t until_ms);
 
   // At the end of a pass.
   void empty_pools();

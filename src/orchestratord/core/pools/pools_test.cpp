@@ -488,6 +488,24 @@ TEST(Workers, ALoadThePoolKnowsAndWeDoNotCountsNoFailure) {
   EXPECT_TRUE(d.none<Finish>());
 }
 
+// A disk that stalls, or a mount that does not answer: the job waits for the file as it would for its pool.
+TEST(Workers, AFileThatIsStillBeingReadCountsNoFailure) {
+  Driver d(no_jitter());
+  d.see(d.pool_state());
+  d.submit("j1");
+  for (int i = 0; i < 5; ++i) {
+    const auto start = d.only<StartWorker>();
+    d.send(StartWorkerAnswered{
+        base::WorkerId(start.request.worker_id),
+        base::Error{ErrorCode::kPoolUnready, "it is read", {}}.with("reason", std::string("MODEL_BEING_READ"))});
+    EXPECT_TRUE(d.none<Finish>());
+    EXPECT_TRUE(d.none<StartWorker>()) << "not at once again";
+    d.after_ms(1000);
+  }
+  d.send(WorkerReady{{"pool-1", Driver::worker(d.only<StartWorker>().request.worker_id)}});
+  EXPECT_EQ(d.only<Execute>().job_id.value, "j1");
+}
+
 // Two models that do not fit together, the earlier one the larger: its device is not filled again while it is cleared.
 TEST(Workers, AClearedDeviceIsKeptForTheJobThatWaited) {
   Driver d(two_workers_on_a_device());

@@ -184,6 +184,16 @@ void DesiredStates::reload_ends(const base::PoolId& id, PoolControl& control) {
   end_operation(id, control, control.desired.reload->state);
 }
 
+void DesiredStates::put_start_off(const base::PoolId& id, const base::WorkerId& worker, std::int64_t until_ms) {
+  const auto control = controls_.find(id);
+  if (control == controls_.end() || !control->second.reload) return;
+  for (Reload::Place& place : control->second.reload->places) {
+    if (place.worker != worker) continue;
+    place.worker.reset();
+    place.not_before_ms = until_ms;
+  }
+}
+
 std::vector<Reload::Place> Filling::places_for(const Pool& pool, const Reload& reload) const {
   const wire::ModelFacts& facts = model(reload.to).facts;
   std::set<std::string> held;  // taken out as they are given to the new model
@@ -243,7 +253,7 @@ base::Result<bool> Filling::fill(Pool& pool, Reload& reload) {
       }
     }
     all_ready = false;
-    if (may_start(pool, place.gpu_id, m.facts))
+    if (now_.mono_ms >= place.not_before_ms && may_start(pool, place.gpu_id, m.facts))
       place.worker = s_.workers.start_worker({place.model, {}}, pool.id, place.gpu_id);
   }
   if (all_ready || now_.mono_ms < reload.until_ms) return all_ready;

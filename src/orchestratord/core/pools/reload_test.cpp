@@ -67,6 +67,25 @@ TEST(Reload, RollsBack) {
   EXPECT_FALSE(d.run("a1").value == 0);
 }
 
+// Another start reads the file, or its disk stalls: neither says that the new model does not start.
+TEST(Reload, AFileThatIsStillBeingReadCountsNoTry) {
+  Operated d;
+  d.add_worker();
+  d.reload("b");
+  d.gone("w1");
+  for (int i = 0; i < 3; ++i) {
+    const auto start = d.only<StartWorker>();
+    EXPECT_EQ(start.request.model_ref, "file:/b.gguf");
+    d.send(StartWorkerAnswered{
+        base::WorkerId(start.request.worker_id),
+        base::Error{ErrorCode::kPoolUnready, "it is read", {}}.with("reason", std::string("MODEL_BEING_READ"))});
+    EXPECT_TRUE(d.none<StartWorker>()) << "not at once again";
+    d.after_ms(1000);
+  }
+  d.send(WorkerReady{{"pool-1", Driver::worker(d.only<StartWorker>().request.worker_id, "b")}});
+  EXPECT_EQ(d.health().operation->state, PoolOperationState::kDone);
+}
+
 TEST(Reload, RefusesWhatCannotFitAndTouchesNothing) {
   Operated d;
   d.add_worker();

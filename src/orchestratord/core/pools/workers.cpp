@@ -24,6 +24,9 @@ constexpr std::int64_t kPostponeStartMs = 1000;
 
 // The pool has a start of ours, or of the process before us, that we do not know of yet.
 bool is_loading_there(const Error& error) { return base::has_detail(error, "reason", "MODEL_LOADING"); }
+
+// The disk of its file is slow, or does not answer: that says nothing of the model. The message has the pool's path.
+bool is_being_read(const Error& error) { return base::has_detail(error, "reason", "MODEL_BEING_READ"); }
 }  // namespace
 
 base::WorkerId Workers::start_worker(const StartOrder& order, const base::PoolId& pool_id, const std::string& gpu_id) {
@@ -115,6 +118,10 @@ void Workers::on(StartWorkerAnswered& e) {
   if (runs_there) return;
   if (timed_out) return;  // counted as a failure then
   if (lost) return postpone_start(start.model);
+  if (is_being_read(*e.error)) {
+    s_.desired.put_start_off(start.pool_id, e.worker_id, now_.mono_ms + kPostponeStartMs);
+    return postpone_start(start.model);
+  }
   s_.pools.ask_state(pool.endpoint);  // it sees its device differently than we do
   const auto devices = registry_.devices_at(pool, start.gpu_id);
   if (!devices.empty() && (code == ErrorCode::kInsufficientVram || code == ErrorCode::kConflict)) {
