@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -19,6 +21,9 @@ namespace llorch::base {
 namespace {
 
 constexpr std::int64_t kRetryAfterMs = 1'000;
+constexpr const char* kFilesMax = "files_max";
+
+thread_local std::atomic<bool>* goes_on_here = nullptr;  // of the read that this thread runs
 
 bool runs_without_exception(const std::function<void()>& call) {
   try {
@@ -36,20 +41,29 @@ bool runs_without_exception(const std::function<void()>& call) {
 struct FileReads::State : std::enable_shared_from_this<State> {
   // While something reads it or waits for it.
   struct File {
-    std::uint64_t id = 0;  // of the read that runs; 0: none
+    std::uint64_t id = 0;                        // of the read that runs; 0: none
+    std::shared_ptr<std::atomic<bool>> goes_on;  // it does, since the last look at it
     bool is_slow = false;
-    Done done;  // of that read; null after stop()
+    bool refuses = false;  // who waits for that read
+    Done done;             // of that read; null after stop()
     std::deque<Read> waiting;
   };
   struct Begun {
     std::string file;
     std::uint64_t id = 0;
     std::function<void()> read;
+    std::shared_ptr<std::atomic<bool>> goes_on;
+  };
+  struct Timer {
+    std::int64_t delay_ms = 0;
+    void (State::*method)(const std::string& file, std::uint64_t id) = nullptr;
+    std::string file;
+    std::uint64_t id = 0;
   };
   // What is done without the lock.
   struct Effects {
     std::vector<std::pair<Done, Error>> refused;
-    std::vector<Begun> to_time;  // without `read`
+    std::vector<Timer> timers;
     std::size_t new_threads = 0;
   };
 
@@ -81,12 +95,12 @@ struct FileReads::State : std::enable_shared_from_this<State> {
   }
   // Names none of the others, which may be somebody else's.
   Error too_many(const std::string& file) const {
-    return refusal(
-        file,
-        fmt::format(
-            "{} is not read now: {} other files are still being read, or their disks do not answer; the log names "
-            "them; try again",
-            file, options.files_max));
+    return refusal(file,
+                   fmt::format(
+                       "{} is not read now: {} other files are still being read, or their disks do not answer; the log "
+                       "names them; try again",
+                       file, options.files_max))
+        .with(kFilesMax, static_cast<std::int64_t>(options.files_max));
   }
 
   // The three below: with the lock.
@@ -95,13 +109,16 @@ struct FileReads::State : std::enable_shared_from_this<State> {
       const std::string& name = turns.front();
       File& file = files.at(name);
       file.id = ++ids;
-      file.is_slow = false;
+      file.goes_on = std::make_shared<std::atomic<bool>>(false);
+      file.is_slow = file.refuses = false;
       file.done = std::move(file.waiting.front().done);
-      begun.push_back({.file = name, .id = file.id, .read = std::move(file.waiting.front().read)});
+      begun.push_back(
+          {.file = name, .id = file.id, .read = std::move(file.waiting.front().read), .goes_on = file.goes_on});
       file.waiting.pop_front();
       ++running;
       ++quick;
-      out.to_time.push_back({.file = name, .id = file.id, .read = {}});
+      out.timers.push_back({options.slow_ms, &State::look, name, file.id});
+      if (options.refuse_ms > 0) out.timers.push_back({options.refuse_ms, &State::has_taken_too_long, name, file.id});
       if (begun.size() > idle + out.new_threads) ++out.new_threads;
     }
     changed.notify_all();
@@ -125,27 +142,23 @@ struct FileReads::State : std::enable_shared_from_this<State> {
     if (!stopped) begin_waiting(out);
     changed.notify_all();
   }
-  void set_timers(const Begun& read) {
-    const auto call = [&](std::int64_t delay_ms, void (State::*method)(const std::string&, std::uint64_t)) {
-      options.after(delay_ms, [weak = weak_from_this(), method, name = read.file, id = read.id] {
-        if (const auto state = weak.lock()) (state.get()->*method)(name, id);
-      });
-    };
+  void set(const Timer& timer) {
     runs_without_exception([&] {
-      call(options.slow_ms, &State::has_become_slow);
-      if (options.refuse_ms > 0) call(options.refuse_ms, &State::has_taken_too_long);
+      options.after(timer.delay_ms, [weak = weak_from_this(), timer] {
+        if (const auto state = weak.lock()) (state.get()->*timer.method)(timer.file, timer.id);
+      });
     });
   }
 
   // With the lock at its begin and at its end, and without it meanwhile.
   void act(std::unique_lock<std::mutex>& lock, Effects effects) {
     ++acting;
-    while (!effects.refused.empty() || !effects.to_time.empty() || effects.new_threads > 0) {
+    while (!effects.refused.empty() || !effects.timers.empty() || effects.new_threads > 0) {
       lock.unlock();
       for (auto& [done, error] : effects.refused) {
         if (done) runs_without_exception([&] { done(std::move(error)); });
       }
-      for (const Begun& read : effects.to_time) set_timers(read);
+      for (const Timer& timer : effects.timers) set(timer);
       std::size_t missing = effects.new_threads;
       try {
         for (; missing > 0; --missing) std::thread([self = shared_from_this()] { self->run(); }).detach();
@@ -171,7 +184,7 @@ struct FileReads::State : std::enable_shared_from_this<State> {
     File& file = files[name];
     file.waiting.push_back(std::move(read));
     if (file.id != 0) {
-      if (file.is_slow) refuse_waiting(name, true, effects);
+      if (file.refuses) refuse_waiting(name, true, effects);
     } else if (is_full()) {
       refuse_waiting(name, false, effects);
       files.erase(name);
@@ -193,7 +206,9 @@ struct FileReads::State : std::enable_shared_from_this<State> {
       Begun next = std::move(begun.front());
       begun.pop_front();
       lock.unlock();
+      goes_on_here = next.goes_on.get();
       const bool has_result = runs_without_exception(next.read);
+      goes_on_here = nullptr;
       next.read = nullptr;  // what it owns goes before anybody hears that it has ended
       lock.lock();
       Done done = std::exchange(files.at(next.file).done, nullptr);
@@ -209,15 +224,22 @@ struct FileReads::State : std::enable_shared_from_this<State> {
     }
   }
 
-  void has_become_slow(const std::string& name, std::uint64_t id) {
+  void look(const std::string& name, std::uint64_t id) {
     std::unique_lock lock(mutex);
     const auto it = files.find(name);
     if (stopped || it == files.end() || it->second.id != id) return;
+    Effects effects;
+    if (it->second.goes_on->exchange(false)) {
+      effects.timers.push_back({options.slow_ms, &State::look, name, id});
+      return act(lock, std::move(effects));
+    }
     it->second.is_slow = true;
     --quick;
     changed.notify_all();
-    Effects effects;
-    refuse_waiting(name, true, effects);
+    if (options.refuse_ms == 0) {
+      it->second.refuses = true;
+      refuse_waiting(name, true, effects);
+    }
     begin_waiting(effects);
     std::string held;
     if (is_full()) {
@@ -230,7 +252,7 @@ struct FileReads::State : std::enable_shared_from_this<State> {
     }
     act(lock, std::move(effects));
     lock.unlock();
-    log_event(LogLevel::kInfo, "file_read_slow", {}, "A file is being read for long; others are read beside it.",
+    log_event(LogLevel::kInfo, "file_read_slow", {}, "A read of a file makes no progress; others are read beside it.",
               {{"file", name}});
     if (held.empty()) return;
     log_event(LogLevel::kWarn, "file_reads_full", {},
@@ -243,6 +265,8 @@ struct FileReads::State : std::enable_shared_from_this<State> {
     if (stopped || it == files.end() || it->second.id != id) return;
     Effects effects;
     effects.refused.emplace_back(std::exchange(it->second.done, nullptr), still_read(name));
+    it->second.refuses = true;
+    refuse_waiting(name, true, effects);
     act(lock, std::move(effects));
   }
 
@@ -267,6 +291,14 @@ struct FileReads::State : std::enable_shared_from_this<State> {
 FileReads::FileReads(Options options) : state_(std::make_shared<State>(std::move(options))) {
   const Options& chosen = state_->options;
   ASSERT(chosen.after != nullptr && chosen.at_once > 0 && chosen.files_max >= chosen.at_once);
+}
+
+bool FileReads::is_for_others(const Error& refusal) {
+  return std::ranges::any_of(refusal.details, [](const auto& detail) { return detail.first == kFilesMax; });
+}
+
+void FileReads::progressed() {
+  if (goes_on_here != nullptr) *goes_on_here = true;
 }
 
 void FileReads::stop() { state_->stop(); }

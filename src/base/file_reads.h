@@ -16,10 +16,12 @@ namespace llorch::base {
 class FileReads {
  public:
   struct Options {
-    // Reads that run beside each other. One that is slow no longer counts, so that another file's begins in its place.
+    // Reads that run beside each other. One that is slow, without progress for `slow_ms`, no longer counts: another file's begins in its
+    // place.
     std::size_t at_once = 1;
     std::int64_t slow_ms = 2'000;
-    // Who waits for a read that runs for longer is refused, and its result dropped; 0: never.
+    // Who waits for a read that runs for longer is refused, whoever asked for it too, whose result is dropped. 0: only who waits behind it
+    // is refused, once it is slow.
     std::int64_t refuse_ms = 0;
     std::size_t files_max = 64;  // at a time, the slow ones included: each of them is a thread
     // Calls `fn` once after `delay_ms`, not within this call; or never, once the caller is gone.
@@ -34,8 +36,8 @@ class FileReads {
 
   // Runs `read` on a thread that only `file` waits for, and then `done` with its result, there too. Reads of one file run one after
   // another, in order, and so do their `done`; what reads other files need not wait for them. POOL_UNREADY with retry_after_ms,
-  // `reason` and `file`: this read takes refuse_ms; or nothing is read, for an earlier read of this file is slow, or those of `files_max`
-  // others are.
+  // `reason` and `file`: this read, or one of this file before it, takes too long (`refuse_ms`); or nothing is read, for `files_max`
+  // others are slow.
   // `done` must not block; it may be called within this call, and is dropped uncalled where a library throws in `read`.
   // REQUIRES: `read` refers to nothing that its copies do not own, for it may end after everything else has.
   template <class T>
@@ -47,6 +49,12 @@ class FileReads {
                       done(refusal ? Result<T>(fail(*std::move(refusal))) : *std::move(*result));
                     }});
   }
+
+  // Of a refusal: so many others are slow, and this file may be of a disk that answers.
+  static bool is_for_others(const Error& refusal);
+
+  // The read that calls this makes progress; without effect outside of reads.
+  static void progressed();
 
   // No `done` runs afterwards: what waits is dropped. Slow reads are left to themselves. Idempotent. REQUIRES: not within a `done`.
   void stop();

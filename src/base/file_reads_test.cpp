@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <cstdint>
 #include <functional>
 #include <future>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <stdexcept>
@@ -40,26 +43,32 @@ std::function<Answer()> at_once(std::string content) {
 
 struct FileReadsTest : testing::Test {
   std::mutex mutex;
-  std::vector<std::function<void()>> timers;  // of what has begun
+  std::vector<std::pair<std::int64_t, std::function<void()>>> timers;  // of what has begun
 
   FileReads::Options options(std::size_t reads_at_once, std::size_t files_max) {
     return {.at_once = reads_at_once,
             .files_max = files_max,
             .after =
-                [this](std::int64_t, std::function<void()> fn) {
+                [this](std::int64_t delay_ms, std::function<void()> fn) {
                   const std::lock_guard lock(mutex);
-                  timers.push_back(std::move(fn));
+                  timers.emplace_back(delay_ms, std::move(fn));
                 },
             .reason = "BEING_READ",
             .stop_wait_ms = 0};
   }
-  void time_passes() {
-    std::vector<std::function<void()>> due;
+  // What is due after `delay_ms` at most is called.
+  void time_passes(std::int64_t delay_ms = std::numeric_limits<std::int64_t>::max()) {
+    std::vector<std::pair<std::int64_t, std::function<void()>>> due;
     {
       const std::lock_guard lock(mutex);
       due.swap(timers);
+      for (auto& timer : due) {
+        if (timer.first > delay_ms) timers.push_back(std::move(timer));
+      }
     }
-    for (const auto& fn : due) fn();
+    for (const auto& [delay, fn] : due) {
+      if (delay <= delay_ms) fn();
+    }
   }
   static std::future<Answer> ask(FileReads& reads, const std::string& file, std::function<Answer()> read) {
     const auto told = std::make_shared<std::promise<Answer>>();
@@ -108,6 +117,60 @@ TEST_F(FileReadsTest, WhoAsksFirstIsAnsweredInTheEndToo) {
   hung.let_go();
 }
 
+// A disk that wakes up: what waits for its file is answered, and other files do not wait meanwhile.
+TEST_F(FileReadsTest, WhoAsksForASlowFileWaitsUntilThatTakesTooLong) {
+  const HeldFile slow, hung;
+  FileReads::Options patient = options(1, 8);
+  patient.slow_ms = 1;
+  patient.refuse_ms = 2;
+  FileReads reads(patient);
+  auto first = ask(reads, "/slow", slow.read("a"));
+  slow.wait_until_begun();
+  auto before = ask(reads, "/slow", at_once("b"));
+  time_passes(1);
+  auto behind = ask(reads, "/slow", at_once("c"));
+  EXPECT_EQ(*ask(reads, "/other", at_once("d")).get(), "d");
+  slow.let_go();
+  EXPECT_EQ(*first.get(), "a");
+  EXPECT_EQ(*before.get(), "b");
+  EXPECT_EQ(*behind.get(), "c");
+  auto never = ask(reads, "/hung", hung.read("e"));
+  hung.wait_until_begun();
+  auto waits = ask(reads, "/hung", at_once("never read"));
+  time_passes();
+  expect_refused(never.get(), "/hung");
+  expect_refused(waits.get(), "/hung");
+  hung.let_go();
+}
+
+// A large file of a healthy disk: others wait for it, as their reads would take from its own.
+TEST_F(FileReadsTest, OneThatMakesProgressKeepsItsPlaceAndWhoWaitsForIt) {
+  std::promise<void> begun, gate;
+  FileReads reads(options(1, 8));
+  std::shared_future<void> opened = gate.get_future().share();
+  auto first = ask(reads, "/large", [&begun, opened]() -> Answer {
+    FileReads::progressed();
+    begun.set_value();
+    opened.wait();
+    return "a";
+  });
+  begun.get_future().wait();
+  auto waits = ask(reads, "/large", at_once("never read"));
+  auto other = ask(reads, "/other", at_once("b"));
+  time_passes();
+  EXPECT_EQ(waits.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+  {
+    const std::lock_guard lock(mutex);
+    EXPECT_EQ(timers.size(), 1U) << "it is looked at again, and nothing else has begun";
+  }
+  time_passes();
+  expect_refused(waits.get(), "/large");
+  EXPECT_EQ(*other.get(), "b");
+  gate.set_value();
+  EXPECT_EQ(*first.get(), "a");
+  FileReads::progressed();  // outside of reads
+}
+
 TEST_F(FileReadsTest, BesideOneThatHangsOthersNeedNoTimeToPass) {
   const HeldFile hung;
   FileReads reads(options(2, 8));
@@ -134,6 +197,8 @@ TEST_F(FileReadsTest, FilesThatHangAreBounded) {
   expect_refused(waits.get(), "/b");
   const Answer refused = ask(reads, "/c", at_once("never read")).get();
   expect_refused(refused, "/c");
+  EXPECT_TRUE(FileReads::is_for_others(refused.error()));
+  EXPECT_FALSE(FileReads::is_for_others(ask(reads, "/hung/0", at_once("never read")).get().error()));
   EXPECT_EQ(refused.error().message.find("/hung"), std::string::npos)
       << "names of files of others are nobody's to read";
   ASSERT_EQ(lines.size(), 2U);

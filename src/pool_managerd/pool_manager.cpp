@@ -62,7 +62,7 @@ constexpr std::int64_t kProbeTimeoutMaxMs = 5'000;
 constexpr std::int64_t kShutdownTimeoutMs = 5'000;
 constexpr std::int64_t kLeaveTimeoutMs = 5'000;  // POOLREG-18050
 constexpr std::int64_t kServerStopGraceMs = 500;
-// A header is read in moments; a whole file takes its time, and another one then begins beside it.
+// A header is read in moments; of a whole file, progress is some megabytes.
 constexpr std::int64_t kSlowHeaderMs = 2'000, kSlowFileMs = 10'000;
 // Before orchestratord gives up waiting and takes the pool for lost.
 constexpr std::int64_t kHeaderTooLongMs = 20'000;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/file_reads.h"
 #include "base/log.h"
 #include "pool_managerd/model_catalog/one_state.h"
 
@@ -27,6 +28,7 @@ base::Result<engine::io::StampedDigest> DigestCache::digest_of(const std::filesy
   if (auto kept = reread ? std::nullopt : known(model)) return *std::move(kept);
   const auto hash = [&] {
     return engine::io::model_digest(model, [&](std::uint64_t, std::uint64_t) -> base::Result<> {
+      base::FileReads::progressed();
       if (!stopped_) return {};
       return base::fail(base::ErrorCode::kCancelled, "the pool manager is stopping");
     });
