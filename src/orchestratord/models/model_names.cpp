@@ -173,6 +173,13 @@ base::Result<ModelNames::Look> ModelNames::look_for(std::string_view model) cons
 }
 
 namespace {
+// One for all spellings of a path: there is one look at it at a time.
+std::string as_spelled(const std::string& file_ref) {
+  constexpr std::string_view kFile = "file:";
+  const std::filesystem::path path(file_ref.substr(kFile.size()));
+  return std::string(kFile) + path.lexically_normal().string();
+}
+
 // Refers to nothing of a ModelNames, and asks the file system.
 base::Result<std::string> follow(const std::string& ref, bool is_operators, const AllowedRoots& roots) {
   std::map<std::string, std::string> operators;
@@ -212,16 +219,25 @@ void ModelNames::resolve(std::string_view model, Reads reads, std::function<void
   if (thread == nullptr || !ref.starts_with("file:")) {
     return done(resolved(model, *std::move(look), follow(ref, is_operators, options_.roots)));
   }
-  thread->read<std::string>(  // by what is asked for: a refusal names nothing else
-      std::string(model), [ref, is_operators, roots = roots_] { return follow(ref, is_operators, *roots); },
+  // By what is asked for: a refusal names nothing else.
+  const std::string asked = look->is_name ? std::string(model) : as_spelled(ref);
+  thread->read<std::string>(
+      asked, [ref, is_operators, roots = roots_] { return follow(ref, is_operators, *roots); },
       [this, model = std::string(model), look = *std::move(look),
-       done = std::move(done)](base::Result<std::string> real) { done(resolved(model, look, std::move(real))); });
+       done = std::move(done)](base::Result<std::string> real) {
+        // Names of a dead mount leave no thread for a look at this one.
+        if (!real && look.is_name && base::FileReads::is_for_others(real.error())) {
+          real = resolve_model_ref(kept(look.ref), {}, options_.roots, Links::kLeave);
+        }
+        done(resolved(model, look, std::move(real)));
+      });
 }
 
 void ModelNames::resolve_path(std::string ref, Reads reads, std::function<void(base::Result<std::string>)> done) const {
   if (reads.of_names == nullptr) return done(follow(ref, true, options_.roots));
   reads.of_names->read<std::string>(
-      ref, [ref, roots = roots_] { return follow(ref, true, *roots); }, std::move(done));
+      ref.starts_with("file:") ? as_spelled(ref) : ref, [ref, roots = roots_] { return follow(ref, true, *roots); },
+      std::move(done));
 }
 
 base::Result<std::string> ModelNames::reference_of(std::string_view model) const {

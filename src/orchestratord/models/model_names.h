@@ -47,7 +47,8 @@ class ModelNames {
   // retry_after_ms (it is being fetched).
   base::Result<Resolved> resolve(std::string_view model) const;
   // As resolve(), where a mount that does not answer holds up only what `model` names: `done` is called once, in this call or on a
-  // thread of `reads`. Errors: those of FileReads::read() too.
+  // thread of `reads`. Where too many other names are looked for, a name leads to where it led when it was resolved last. Errors: those
+  // of FileReads::read() too.
   void resolve(std::string_view model, Reads reads, std::function<void(base::Result<Resolved>)> done) const;
   // Where an operator's file: reference leads that has no name yet; as resolve() otherwise.
   void resolve_path(std::string ref, Reads reads, std::function<void(base::Result<std::string>)> done) const;

@@ -175,6 +175,43 @@ TEST_F(ModelNamesTest, AMountThatDoesNotAnswerHoldsWhatItsPathsAreNamedBy) {
   gate.set_value();
 }
 
+// As many names as are looked for at a time are of a mount that does not answer.
+TEST_F(ModelNamesTest, NamesOfADeadMountLeaveTheOthersWhereTheyLedLast) {
+  const auto ref = [&](const char* file) { return "file:" + (dir_ / file).string(); };
+  std::ofstream(dir_ / "one.gguf") << "x";
+  fs::create_symlink(dir_ / "one.gguf", dir_ / "demo.gguf");
+  const auto names = open().value();
+  ASSERT_TRUE(names->put(tale()));
+  std::promise<void> gate;
+  const std::shared_future<void> opened = gate.get_future().share();
+  std::vector<std::function<void()>> timers;
+  base::FileReads looks({.at_once = 1,
+                         .files_max = 1,
+                         .after = [&](std::int64_t, std::function<void()> fn) { timers.push_back(std::move(fn)); },
+                         .reason = "MODEL_BEING_READ",
+                         .stop_wait_ms = 0});
+  const auto read = [opened]() -> base::Result<std::string> {
+    opened.wait();
+    return "";
+  };
+  looks.read<std::string>(ref("dead.gguf"), read, [](const base::Result<std::string>&) {});
+  for (const auto& fn : std::exchange(timers, {})) fn();
+  const auto ask = [&](const std::string& model) {
+    std::promise<base::Result<ModelNames::Resolved>> told;
+    names->resolve(model, {.of_names = &looks, .of_paths = &looks},
+                   [&](base::Result<ModelNames::Resolved> resolved) { told.set_value(std::move(resolved)); });
+    return told.get_future().get();
+  };
+  EXPECT_EQ(ask("demo")->model_ref, ref("one.gguf"));
+  EXPECT_EQ(ask("tale")->model_ref, ref("tale.gguf"));
+  EXPECT_EQ(ask("tale")->checksum, "sha256:1");
+  EXPECT_EQ(names->list().front().model_ref, ref("one.gguf")) << "and it is remembered";
+  const auto has_files_max = [&](const std::string& path) { return base::FileReads::is_for_others(ask(path).error()); };
+  EXPECT_TRUE(has_files_max(ref("tale.gguf"))) << "nobody has looked where a path leads";
+  EXPECT_FALSE(has_files_max(ref("none/..//dead.gguf"))) << "one path in another spelling";
+  gate.set_value();
+}
+
 TEST_F(ModelNamesTest, AReferenceIsRefusedAsItsModelIs) {
   const auto names = open().value();
   wire::NamedModel model = tale();
