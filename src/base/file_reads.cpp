@@ -256,7 +256,7 @@ struct FileReads::State : std::enable_shared_from_this<State> {
               {{"file", name}});
     if (held.empty()) return;
     log_event(LogLevel::kWarn, "file_reads_full", {},
-              "Other files are refused until one of these has been read; do their disks answer?", {{"files", held}});
+              "Other files are refused until one of these has been read. Check their disks.", {{"files", held}});
   }
 
   void has_taken_too_long(const std::string& name, std::uint64_t id) {
