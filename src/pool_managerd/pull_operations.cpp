@@ -72,18 +72,19 @@ base::Result<std::vector<staging::HeldPart>> parts_of(const ForStaging& with, co
   return out;
 }
 
+// On the main thread: in the order in which they came, and letting go of much memory takes its time.
 void stage_model(const PullOperationsOptions& options, const std::string& model_ref, bool stage,
                  const ExchangePtr& exchange) {
-  // Also what needs no disk: behind an order to stage the same model.
+  if (!stage) {  // without a look at the disk
+    options.staging->unstage(model_ref);
+    return void(exchange->respond(net::http::json_response(200, wire::encode(wire::StageRequest{model_ref}))));
+  }
   options.files->read<net::Response>(
       model_ref,
-      [with = for_staging(options), model_ref, stage]() -> base::Result<net::Response> {
-        if (!stage) {
-          with.staging->unstage(model_ref);
-          return net::http::json_response(200, wire::encode(wire::StageRequest{model_ref}));
-        }
+      [with = for_staging(options), model_ref,
+       order = options.staging->order(model_ref)]() -> base::Result<net::Response> {
         const auto parts = TRY(parts_of(with, model_ref));
-        return net::http::json_response(202, wire::encode(TRY(with.staging->stage(model_ref, parts))));
+        return net::http::json_response(202, wire::encode(TRY(with.staging->stage(model_ref, parts, order))));
       },
       [exchange](base::Result<net::Response> response) {
         if (!response) return void(exchange->respond_error(response.error()));
@@ -97,12 +98,13 @@ void stage_again(const PullOperationsOptions& options) {
   for (const wire::StagedModel& model : options.staging->list()) {
     options.files->read<wire::StagedModel>(
         model.model_ref,
-        [with = for_staging(options), model_ref = model.model_ref]() -> base::Result<wire::StagedModel> {
+        [with = for_staging(options), model_ref = model.model_ref,
+         order = options.staging->order(model.model_ref)]() -> base::Result<wire::StagedModel> {
           const auto staged = with.staging->list();
           const auto is_it = [&](const wire::StagedModel& other) { return other.model_ref == model_ref; };
           if (std::ranges::none_of(staged, is_it)) return base::fail(ErrorCode::kNotFound, "it need not stay any more");
           const auto parts = TRY(parts_of(with, model_ref));
-          return with.staging->stage(model_ref, parts);
+          return with.staging->stage(model_ref, parts, order);
         },
         [](const base::Result<wire::StagedModel>&) {});  // where that fails, what was staged stays
   }
@@ -132,7 +134,7 @@ void add_pull_operations(control_api::Operations& out, PullOperationsOptions opt
     peers->send(request, exchange);
   };
   out.stage_model = [options](const std::string& model_ref, bool stage, const ExchangePtr& exchange) {
-    stage_model(options, model_ref, stage, exchange);
+    options.on_main([=] { stage_model(options, model_ref, stage, exchange); });
   };
   out.remove_model = [options = std::move(options)](const std::string& digest, bool unless_loaded,
                                                     const ExchangePtr& exchange) {

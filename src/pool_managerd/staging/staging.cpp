@@ -82,7 +82,16 @@ void Staging::stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-base::Result<wire::StagedModel> Staging::stage(const std::string& model_ref, const std::vector<HeldPart>& parts) {
+Staging::Order Staging::order(const std::string& model_ref) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(orders_, [](const auto& entry) { return entry.second.expired(); });
+  auto out = std::make_shared<std::atomic<bool>>(true);
+  orders_.emplace(model_ref, out);
+  return out;
+}
+
+base::Result<wire::StagedModel> Staging::stage(const std::string& model_ref, const std::vector<HeldPart>& parts,
+                                               const Order& order) {
   {
     const std::lock_guard lock(mutex_);
     const auto it = models_.find(model_ref);
@@ -97,6 +106,7 @@ base::Result<wire::StagedModel> Staging::stage(const std::string& model_ref, con
   }
   ModelPtr before;  // its files are let go of without the lock
   const std::lock_guard lock(mutex_);
+  if (order != nullptr && !*order) return base::fail(base::ErrorCode::kCancelled, "the model was unstaged meanwhile");
   const auto it = models_.find(model_ref);
   std::int64_t available = options_.bytes_max;
   for (const auto& [ref, staged] : models_)
@@ -122,6 +132,11 @@ base::Result<wire::StagedModel> Staging::stage(const std::string& model_ref, con
 bool Staging::unstage(const std::string& model_ref) {
   ModelPtr gone;  // its files are let go of without the lock
   const std::lock_guard lock(mutex_);
+  const auto [begin, end] = orders_.equal_range(model_ref);
+  for (auto order = begin; order != end; ++order) {
+    if (const auto holds = order->second.lock()) *holds = false;
+  }
+  orders_.erase(begin, end);
   const auto it = models_.find(model_ref);
   if (it == models_.end()) return false;
   gone = it->second;

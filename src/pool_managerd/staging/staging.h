@@ -1,5 +1,6 @@
 #pragma once
 // Holds the files of models in the memory of this host.
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -39,10 +40,14 @@ class Staging {
   Staging& operator=(const Staging&) = delete;
   ~Staging();  // stop()
 
+  // Taken before somebody looks which parts a model has, which may wait for a disk.
+  using Order = std::shared_ptr<std::atomic<bool>>;  // whether it holds
+  Order order(const std::string& model_ref);
   // Begins to read these parts for a model, unless they are staged; they take the place of others that are. Errors: CONFLICT with
-  // required_bytes and available_bytes (they do not fit beside what is staged), IO_ERROR.
-  base::Result<wire::StagedModel> stage(const std::string& model_ref, const std::vector<HeldPart>& parts);
-  // Its memory is the system's again. False: it was not staged.
+  // required_bytes and available_bytes (they do not fit beside what is staged), IO_ERROR; CANCELLED (it was unstaged since `order`).
+  base::Result<wire::StagedModel> stage(const std::string& model_ref, const std::vector<HeldPart>& parts,
+                                        const Order& order = nullptr);
+  // Its memory is the system's again, and orders for it are dropped. False: it was not staged.
   bool unstage(const std::string& model_ref);
   // By reference.
   std::vector<wire::StagedModel> list() const;
@@ -67,6 +72,7 @@ class Staging {
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   std::map<std::string, ModelPtr> models_;
+  std::multimap<std::string, std::weak_ptr<std::atomic<bool>>> orders_;  // by reference
   std::deque<ModelPtr> to_read_;
   bool stopped_ = false;
   std::thread thread_;  // last: it uses the others

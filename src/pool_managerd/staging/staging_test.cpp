@@ -89,6 +89,21 @@ TEST_F(StagingTest, AFileThatIsCut) {
   SUCCEED();
 }
 
+// Whoever unstages a model need not wait for its disk, which an earlier order still looks at.
+TEST_F(StagingTest, AnOrderIsDroppedByWhatUnstages) {
+  Staging staging({.bytes_max = 100'000, .on_change = nullptr});
+  const auto one = file("one", 40'000);
+  const auto order = staging.order("file:/a"), another = staging.order("file:/a"), other = staging.order("file:/b");
+  EXPECT_FALSE(staging.unstage("file:/a"));
+  for (const auto& dropped : {order, another}) {
+    const auto staged = staging.stage("file:/a", {{one}}, dropped);
+    ASSERT_FALSE(staged);
+    EXPECT_EQ(staged.error().code, base::ErrorCode::kCancelled);
+  }
+  EXPECT_TRUE(staging.stage("file:/b", {{one}}, other));
+  EXPECT_TRUE(staging.stage("file:/a", {{one}}, staging.order("file:/a")));
+}
+
 TEST_F(StagingTest, StopsWhileItReads) {
   std::atomic<int> changes = 0;
   Staging staging({.bytes_max = 1 << 30, .on_change = [&] { ++changes; }});
