@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/assert.h"
+#include "base/error_detail.h"
 #include "orchestratord/core/jobs/backoff.h"
 #include "orchestratord/core/state.h"
 
@@ -18,10 +19,7 @@ constexpr std::int64_t kLatePart = 5;  // a run is told of when the last fifth o
 constexpr std::int64_t kTokenMsMax = 3'600'000;
 
 // Its worker was not even called.
-bool is_unpaired(const Error& error) {
-  const std::pair<std::string, base::DetailValue> detail("reason", std::string("POOL_NOT_PAIRED"));
-  return std::ranges::find(error.details, detail) != error.details.end();
-}
+bool is_unpaired(const Error& error) { return base::has_detail(error, "reason", "POOL_NOT_PAIRED"); }
 }  // namespace
 
 void Attempts::dispatch(Job& job, Worker& worker) {
