@@ -265,5 +265,5 @@ def test_a_stream_of_a_submission_survives_kill_9(stack, undisturbed):
 ], ids=["min_p", "json_schema"])
 def test_a_number_of_seventeen_digits_is_the_same_for_the_worker(stack, fields):
     """orchestratord compares the digest of the parameters in the worker's receipt with its own."""
-    status, answer = post(stack, "wait=true", **fields)
-    assert status == 200, answer
+    answer = post(stack, "wait=true", **fields)
+    assert answer.status == 200, answer.body

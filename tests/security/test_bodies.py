@@ -37,7 +37,7 @@ def test_a_number_beyond_all_numbers_ends_nobody(guarded_stack, name):
     """A parser makes infinity of 1e999, and infinity written down again is no JSON: who reads that back must never see it."""
     path, body = BODIES[name]
     before = guarded_stack.orchestrator.pid
-    for number in ("1e999", "-1e999", "0e999"):
+    for number in ("1e999", "-1e999"):
         text = json.dumps(body).replace('"NUMBER"', number)
         answer = send(guarded_stack.url, "POST", path, text, {**bearer(TENANTS["alice"]), **JSON})
         assert answer.status == 400, (number, answer.status, answer.body)

@@ -229,8 +229,8 @@ TEST_F(AdmissionTest, AFloodOfOneTenantKeepsNobodyOut) {
       << full.body;
   net::TestSocket socket(static_cast<std::uint16_t>(std::stoi(daemon_->bind().substr(daemon_->bind().rfind(':') + 1))));
   EXPECT_TRUE(
-      socket.send("POST /v2/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "
-                  "4000000\r\nAuthorization: Bearer " +
+      socket.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                  "Content-Length: 4000000\r\nAuthorization: Bearer " +
                   std::string(32, 'f') + "\r\n\r\n"));
   EXPECT_NE(socket.read_until("\"}}").find("the caller's, whose share"), std::string::npos) << "no body was sent";
   EXPECT_EQ(client_->post("/v2/tasks", task(1)).status, 202);

@@ -83,7 +83,8 @@ void StreamHub::relay_ends(const Stream& stream) {
 void StreamHub::on_bytes_held(const Stream::Identity& identity, std::int64_t delta) {
   *identity.tenant_bytes += delta;
   const std::int64_t total = bytes_held_ += delta;
-  if (delta < 0 || total <= options_.limits.buffer_bytes_max) return;
+  if (delta <= 0 || total <= options_.limits.buffer_bytes_max)
+    return;  // nor at the end of a stream: the hub may be at its own
   drop_sent({.count_max = kSentStreamsMax, .bytes_max = options_.limits.buffer_bytes_max});
   govern();
 }

@@ -103,12 +103,13 @@ class StreamHub : private Stream::Watcher {
   std::atomic<bool> is_governing_{false};
   mutable std::mutex mutex_;
   std::uint64_t next_order_ = 0;
+  std::map<std::string, Tenant>
+      tenants_;  // all that ever had a stream: as many as are configured. Streams count in them until they end
   FlowGovernor governor_;
   std::map<std::uint64_t, Pause> relays_;  // by order
   std::unordered_map<base::JobId, EventId> checkpointed_;
   std::priority_queue<Look, std::vector<Look>, std::greater<>>
-      looks_;                              // one of each stream, and of some forgotten ones
-  std::map<std::string, Tenant> tenants_;  // all that ever had a stream: as many as are configured
+      looks_;  // one of each stream, and of some forgotten ones
   struct Entry {
     StreamPtr stream;
     Tenant* tenant = nullptr;
