@@ -324,6 +324,8 @@ TEST_F(StreamHubTest, AHubEndsPastItsLimitWithStreamsOfEveryKind) {
   for (int i = 0; i < 20; ++i) unread_of("a", fmt::format("ended-{}", i), 60);
   clock_.advance_ms(limits.slow_client_timeout_ms);  // no tick has looked since
   ASSERT_TRUE(is_held("ended-0"));
+  hub_->forget(base::JobId("empty-0"));
+  EXPECT_TRUE(is_held("ended-0")) << "the end of a stream is no reason to look";
   hub_.reset();
 }
 
