@@ -16,4 +16,8 @@ inline bool has_detail(const Error& error, std::string_view key, std::string_vie
   });
 }
 
+inline bool has_detail(const Error& error, std::string_view key) {
+  return std::ranges::any_of(error.details, [&](const auto& detail) { return detail.first == key; });
+}
+
 }  // namespace llorch::base

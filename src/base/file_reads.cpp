@@ -2,7 +2,6 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "base/assert.h"
+#include "base/error_detail.h"
 #include "base/exceptions.h"
 #include "base/log.h"
 
@@ -293,9 +293,7 @@ FileReads::FileReads(Options options) : state_(std::make_shared<State>(std::move
   ASSERT(chosen.after != nullptr && chosen.at_once > 0 && chosen.files_max >= chosen.at_once);
 }
 
-bool FileReads::is_for_others(const Error& refusal) {
-  return std::ranges::any_of(refusal.details, [](const auto& detail) { return detail.first == kFilesMax; });
-}
+bool FileReads::is_for_others(const Error& refusal) { return has_detail(refusal, kFilesMax); }
 
 void FileReads::progressed() {
   if (goes_on_here != nullptr) *goes_on_here = true;

@@ -87,7 +87,6 @@ class PoolManager::Impl {
   void describe(std::string ref, model_catalog::WorkerShape shape, bool reread, ExchangePtr exchange);
   void serve_tokenizer(std::string digest, ExchangePtr exchange);
   void look_at_directories();
-  void check_digest(wl::CheckDigest command);
   base::FileReads::Options file_reads(std::size_t at_once, std::int64_t slow_ms, std::int64_t refuse_ms = 0);
   // Runs `fn` on the main thread.
   void on_main(std::function<void()> fn) { loop_.post(std::move(fn)); }
@@ -576,15 +575,13 @@ void PoolManager::Impl::execute(const wl::ReportFailed& command) {
   link_->report(report);
 }
 
-void PoolManager::Impl::execute(const wl::CheckDigest& command) { check_digest(command); }
-
-void PoolManager::Impl::check_digest(wl::CheckDigest command) {
+void PoolManager::Impl::execute(const wl::CheckDigest& command) {
   checks_.read<bool>(
       command.path, [command, catalog = catalog_] { return catalog->confirms(command.path, command.digest); },
       [this, command](base::Result<bool> confirmed) {
         if (confirmed && !*confirmed) on_main([this, id = command.worker_id] { step(wl::DigestDisputed{id}); });
         if (confirmed || confirmed.error().code != ErrorCode::kPoolUnready) return;
-        runtime_.post_after(kCheckAgainMs, [this, command] { on_main([this, command] { check_digest(command); }); });
+        runtime_.post_after(kCheckAgainMs, [this, command] { on_main([this, command] { execute(command); }); });
       });
 }
 

@@ -5,13 +5,13 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <set>
 
 #include "base/build_id.h"
+#include "base/error_detail.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/process.h"
@@ -32,9 +32,7 @@ int exit_code_of(const base::Error& error) {
     case base::ErrorCode::kNonLoopbackWithoutToken: return 4;
     default: break;
   }
-  const bool tells_owner =
-      std::ranges::any_of(error.details, [](const auto& detail) { return detail.first == "store_owner"; });
-  return error.code == base::ErrorCode::kConflict && tells_owner ? 5 : 1;
+  return error.code == base::ErrorCode::kConflict && base::has_detail(error, "store_owner") ? 5 : 1;
 }
 
 base::Result<> serve(const CommandLine& command_line) {

@@ -2,8 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
+#include "base/error_detail.h"
 #include "base/utf8.h"
 #include "text/jinja/refusal.h"
 #include "text/jinja/run/runtime.h"
@@ -36,8 +35,6 @@ base::Result<RenderedText> ChatTemplate::render(const RenderInput& input) const 
   return rendered;
 }
 
-bool is_refusal(const base::Error& error) {
-  return std::ranges::any_of(error.details, [](const auto& detail) { return detail.first == kRefusal; });
-}
+bool is_refusal(const base::Error& error) { return base::has_detail(error, kRefusal); }
 
 }  // namespace llorch::text::jinja
