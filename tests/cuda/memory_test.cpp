@@ -31,6 +31,19 @@ bool is_mapped(std::uintptr_t address) {
   return ::mincore(reinterpret_cast<void*>(address / page * page), 1, &resident) == 0;
 }
 
+// The members of a kernel's arguments: 0xff, and 0 for the bytes between them, in which there may be anything.
+template <class Args>
+std::vector<std::byte> member_bytes() {
+  std::vector<std::byte> bytes(sizeof(Args), std::byte{0xff});
+  __builtin_clear_padding(reinterpret_cast<Args*>(bytes.data()));
+  return bytes;
+}
+const std::vector<std::byte>& members_of(engine::compute::cuda::kernels::KernelId kernel) {
+  static const auto members = engine::compute::cuda::kernels::AllKernels::table<std::vector<std::byte>>(
+      []<class Kernel>() { return member_bytes<typename Kernel::Args>(); });
+  return members[static_cast<std::size_t>(kernel)];
+}
+
 // Looks through the arguments of every kernel for addresses of memory that is the host's, and notes what is allocated and copied.
 class WatchingDriver final : public engine::compute::cuda::emulation::ForwardingDriver {
  public:
@@ -48,14 +61,12 @@ class WatchingDriver final : public engine::compute::cuda::emulation::Forwarding
     ForwardingDriver::copy_from_staging(device, staged);
   }
   void launch(engine::compute::cuda::kernels::KernelId kernel, const Grid& grid, const void* args) noexcept override {
-    static const auto bytes = engine::compute::cuda::kernels::AllKernels::table<std::size_t>(
-        []<class Kernel>() -> std::size_t { return sizeof(typename Kernel::Args); });
-    look({static_cast<const std::byte*>(args), bytes[static_cast<std::size_t>(kernel)]});
+    look(kernel, static_cast<const std::byte*>(args));
     ForwardingDriver::launch(kernel, grid, args);
   }
   std::unique_ptr<Graph> make_graph(std::span<const Launch> launches) noexcept override {
     ++graphs;
-    for (const Launch& launch : launches) look(launch.args);
+    for (const Launch& launch : launches) look(launch.kernel, launch.args.data());
     return ForwardingDriver::make_graph(launches);
   }
   void launch(Graph& graph) noexcept override { ForwardingDriver::launch(graph); }
@@ -64,10 +75,12 @@ class WatchingDriver final : public engine::compute::cuda::emulation::Forwarding
   std::uint64_t device_addresses = 0, host_addresses = 0;
 
  private:
-  void look(std::span<const std::byte> args) {
-    for (; args.size() >= sizeof(std::uintptr_t); args = args.subspan(sizeof(std::uintptr_t))) {
+  void look(engine::compute::cuda::kernels::KernelId kernel, const std::byte* args) {
+    std::vector<std::byte> told = members_of(kernel);
+    for (std::size_t i = 0; i < told.size(); ++i) told[i] &= args[i];
+    for (std::size_t at = 0; at + sizeof(std::uintptr_t) <= told.size(); at += sizeof(std::uintptr_t)) {
       std::uintptr_t word = 0;
-      std::memcpy(&word, args.data(), sizeof word);
+      std::memcpy(&word, told.data() + at, sizeof word);
       const auto* address = std::bit_cast<const std::byte*>(word);
       if (residency(address) == Residency::kThisDevice) {
         ++device_addresses;
