@@ -97,7 +97,7 @@ std::int64_t Worker::bytes_on(const std::string& gpu_id) const {
   return sum;
 }
 
-// A report counts all of a worker's memory or, while it starts, none.
+// A report counts all of a worker's memory from the moment it names the worker, or none.
 std::int64_t Worker::unreported_bytes_on(const std::string& gpu_id) const {
   if (devices.size() == 1) return std::max<std::int64_t>(0, bytes() - reported_bytes);
   return reported_bytes > 0 ? 0 : bytes_on(gpu_id);
@@ -423,7 +423,8 @@ void PoolRegistry::merge_worker(Pool& pool, const wire::WorkerInfo& info, std::o
   } else if (*asked_ms >= w.doubted_ms && !w.port_is_doubted()) {
     w.reports_awaited = 0;
   }
-  w.reported_bytes = info.vram_bytes;
+  // What a pool has to give lacks what a worker that starts was checked for, which is not in the worker's own figures yet.
+  w.reported_bytes = said == WorkerStatus::kStarting ? w.bytes() : info.vram_bytes;
   // Its jobs go elsewhere now; its memory and its place on the device come back when its process is gone.
   if (said == WorkerStatus::kFailed) {
     if (!w.reported_gone) changes.gone.push_back(gone_worker(w, GoneWhy::kFailed));

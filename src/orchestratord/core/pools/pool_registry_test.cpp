@@ -339,6 +339,8 @@ TEST_F(RegistryTest, AnotherBootKeepsTheStartsItNames) {
   start("w1").answered = true;
   state.boot_id = "boot-2";
   state.workers = {worker("w1", WorkerStatus::kStarting)};
+  state.gpus[0].vram_allocated_bytes = 7 * kGb;
+  state.gpus[0].vram_available_bytes = 17 * kGb;
   EXPECT_TRUE(report().gone.empty());
   EXPECT_EQ(gpu().free_bytes(), 16 * kGb) << "what it will take is spoken for still";
 }
@@ -361,6 +363,19 @@ TEST_F(RegistryTest, RoomCountsStartedWorkersBeforeTheirFirstReport) {
   registry.worker_failed(base::WorkerId("w1"), GoneWhy::kFailed);
   EXPECT_EQ(gpu().accounted_bytes(), 0);
   EXPECT_EQ(gpu().free_bytes(), 17 * kGb);  // until the pool reports the memory free
+}
+
+// ORCH-1040..1042: a pool counts a worker from its start on, and tells the worker's own bytes only when it is ready.
+TEST_F(RegistryTest, AWorkerThatStartsIsCountedOnce) {
+  report();
+  start("w1").answered = true;
+  state.workers = {worker("w1", WorkerStatus::kStarting)};
+  state.gpus[0].vram_allocated_bytes = 8 * kGb;
+  state.gpus[0].vram_available_bytes = 16 * kGb;
+  report();
+  EXPECT_EQ(gpu().free_bytes(), 16 * kGb);
+  registry.worker_ready({.pool_id = "pool-1", .worker = worker("w1")}, now);
+  EXPECT_EQ(gpu().free_bytes(), 16 * kGb) << "the report in hand counts what was asked for";
 }
 
 TEST_F(RegistryTest, WorkersAreOrderedByPoolAndId) {
