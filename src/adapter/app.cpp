@@ -267,6 +267,7 @@ base::Result<> serve(const Options& o, Upstream& up) {
   net::Server server(runtime, {.component = "worker-adapterd",
                                .bind_address = o.bind,
                                .port = o.port,
+                               .listener_fd = o.listen_fd,
                                .auth = auth,
                                .browsers = {.hosts = hosts, .cors_origins = {}},
                                .request_bytes_max = kRequestBytesMax,

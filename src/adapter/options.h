@@ -25,6 +25,7 @@ struct Options {
   std::string advertise;
   bool auth_optional_on_loopback = false;
   std::uint16_t port = 0;
+  int listen_fd = -1;  // as of worker-orcd
   std::string callback_url;
   std::int64_t context_tokens = 0;  // 0: the engine's own
   std::int64_t slots = 1;

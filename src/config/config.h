@@ -272,6 +272,7 @@ struct PoolManagerdConfig {
   std::optional<std::int64_t> staging_bytes_max;  // omitted: a quarter of the memory that is left at the start; 0: none
   std::string worker_binary;                      // empty: worker-orcd beside pool-managerd
   std::int64_t worker_threads = 0;                // CPU reference device; 0 = all cores
+  std::string worker_ports;                       // FIRST-LAST (port_range.h); empty: the system chooses
   bool worker_step_counters = false;
   std::string worker_speculation = "off";      // or "ngram", "mtp"
   std::int64_t worker_speculation_tokens = 8;  // proposed for a job in a step

@@ -10,6 +10,8 @@
 #include <fstream>
 #include <map>
 
+#include "config/port_range.h"
+
 namespace llorch::config {
 namespace {
 
@@ -162,6 +164,19 @@ TEST_F(ConfigTest, Precedence) {
   EXPECT_TRUE(c.devices.allow_cpu);
 }
 
+TEST_F(ConfigTest, PortsOfWorkersAreARange) {
+  EXPECT_EQ(load("").value().pool_managerd.worker_ports, "");
+  for (const char* text : {"42000-42099", "1-65535", "9000-9000"}) {
+    const auto result = load(std::string("pool-managerd: {worker_ports: ") + text + "}");
+    ASSERT_TRUE(result) << result.error().message;
+    EXPECT_EQ(result->pool_managerd.worker_ports, text);
+  }
+  const auto range = parse_port_range("42000-42099");
+  ASSERT_TRUE(range);
+  EXPECT_EQ(range->first, 42000);
+  EXPECT_EQ(range->last, 42099);
+}
+
 // OC-CONFIG-6001: unknown keys and impossible values are refused, and the message names the key.
 TEST_F(ConfigTest, RefusalsNameTheKey) {
   const std::pair<const char*, const char*> cases[] = {
@@ -173,6 +188,11 @@ TEST_F(ConfigTest, RefusalsNameTheKey) {
       {"orchestratord: {bind: nowhere}", "orchestratord.bind"},
       {"orchestratord: {scheduling: {algorithm: lucky}}", "least-loaded"},
       {"pool-managerd: {pool_id: 'a b'}", "pool-managerd.pool_id"},
+      {"pool-managerd: {worker_ports: 42000}", "pool-managerd.worker_ports"},
+      {"pool-managerd: {worker_ports: 0-9}", "from 1 to 65535"},
+      {"pool-managerd: {worker_ports: 42099-42000}", "e.g. 42000-42099"},
+      {"pool-managerd: {worker_ports: 42000-65536}", "pool-managerd.worker_ports"},
+      {"pool-managerd: {worker_ports: '42000-42099 '}", "pool-managerd.worker_ports"},
       {"models: {aliases: {x: relative.gguf}}", "models.aliases"},
       {"models: {allowed_roots: [/a, b]}", "models.allowed_roots"},
       {"models: {tensor_split: {x: 2}}", "models.tensor_split"},

@@ -2,6 +2,7 @@
 // The names, ranges and texts of the keys under `pool-managerd`, with its engines and devices. Included by config_fields.h alone.
 #include "config/common_fields.h"
 #include "config/engine_rules.h"
+#include "config/port_range.h"
 
 namespace llorch::wire {
 
@@ -223,6 +224,9 @@ struct Table<PoolManagerdConfig> {
         optional("worker_binary", &S::worker_binary, "Empty: worker-orcd beside pool-managerd."),
         optional("worker_threads", &S::worker_threads,
                  "Threads of a worker on the CPU reference device; 0 is all cores.", {0, 4096}),
+        optional("worker_ports", &S::worker_ports,
+                 "Ports that workers listen on, FIRST-LAST as 42000-42099, one each; one that is taken is passed over. "
+                 "Empty: the system chooses."),
         optional("worker_step_counters", &S::worker_step_counters,
                  "Workers count kernel launches and time steps on their GPUs, for /metrics."),
         optional(
@@ -241,6 +245,10 @@ struct Table<PoolManagerdConfig> {
     if (!base::is_valid_identifier(c.pool_id)) {
       return field_error("pool-managerd.pool_id", "charset",
                          "pool-managerd.pool_id is 1 to 256 characters of A-Z, a-z, 0-9, _ and -");
+    }
+    if (!c.worker_ports.empty() && !parse_port_range(c.worker_ports)) {
+      return field_error("pool-managerd.worker_ports", "range",
+                         "pool-managerd.worker_ports must be FIRST-LAST of ports from 1 to 65535, e.g. 42000-42099");
     }
     if (c.worker_speculation != "off" && c.worker_speculation != "ngram" && c.worker_speculation != "mtp") {
       return field_error("pool-managerd.worker_speculation", "enum",

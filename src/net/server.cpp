@@ -121,9 +121,13 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
     TRY(http::validate_rules(options_.auth));
     const tcp::endpoint wanted(TRY(parse_bind_address(options_.bind_address)), options_.port);
     error_code error;
-    acceptor_.open(wanted.protocol(), error);
-    if (!error) acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
-    if (!error) acceptor_.bind(wanted, error);
+    if (options_.listener_fd >= 0) {
+      acceptor_.assign(wanted.protocol(), options_.listener_fd, error);
+    } else {
+      acceptor_.open(wanted.protocol(), error);
+      if (!error) acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
+      if (!error) acceptor_.bind(wanted, error);
+    }
     if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
     if (error) {
       error_code ignored;

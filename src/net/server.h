@@ -81,6 +81,8 @@ struct ServerOptions {
   std::string component;  // "orchestratord"; names the listener in messages and logs
   std::string bind_address = "127.0.0.1";
   std::uint16_t port = 0;  // 0 = chosen by the kernel, see Server::port()
+  // A socket of the bind address that listens already and is the server's from start() on, whatever `port` says; negative: none.
+  int listener_fd = -1;
   http::AuthRules auth;
   http::BrowserRules browsers;
   std::vector<http::Gateway> gateways;

@@ -687,6 +687,29 @@ TEST_F(ServerTest, StartRefusals) {
             std::string::npos);
 }
 
+// What connects before the server starts waits for it.
+TEST_F(ServerTest, ServesASocketThatListensAlready) {
+  const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  auto* const raw = reinterpret_cast<sockaddr*>(&address);
+  ASSERT_EQ(::bind(listener, raw, size), 0);
+  ASSERT_EQ(::listen(listener, 8), 0);
+  ASSERT_EQ(::getsockname(listener, raw, &size), 0);
+  TestSocket early(ntohs(address.sin_port));
+  early.send(get("/hello"));
+  options.listener_fd = listener;
+  start();
+  EXPECT_EQ(server->port(), ntohs(address.sin_port));
+  EXPECT_EQ(status_of(early.read_until("hello")), 200);
+  server->stop(0);
+  options.listener_fd = -1;
+  options.port = ntohs(address.sin_port);
+  start();  // the server has closed it
+}
+
 TEST_F(ServerTest, StopLetsOpenExchangesFinishThenAborts) {
   start();
   TestSocket idle(server->port());

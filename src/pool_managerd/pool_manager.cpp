@@ -250,6 +250,7 @@ base::Result<> PoolManager::Impl::open() {
   host.callback_base = net::http::base_url(access_.local_host, server_.port()) + "/v2/internal/workers/";
   host.bind_address = access_.bind_address;
   host.advertised_host = access_.advertised_host;
+  host.ports = config::parse_port_range(config.pool_managerd.worker_ports);
   host.control_token = access_.credential.control_token();
   host.callback_token = access_.credential.worker_token();
   host.auth_optional_on_loopback = access_.auth.optional_on_loopback;

@@ -60,7 +60,8 @@ WorkerHost::WorkerHost(WorkerHostOptions options, MainLoop& loop, OnLeaving on_l
       loop_(loop),
       on_leaving_(std::move(on_leaving)),
       on_exit_(std::move(on_exit)),
-      containers_(options_.state_directory / "containers") {}
+      containers_(options_.state_directory / "containers"),
+      ports_(options_.bind_address, options_.ports) {}
 
 WorkerHost::~WorkerHost() {
   leave_containers_ = true;
@@ -71,15 +72,17 @@ WorkerHost::~WorkerHost() {
   }
 }
 
-void WorkerHost::add_common(const worker_lifecycle::Spawn& c, std::vector<std::string>& out) const {
-  out.insert(out.end(), {"--worker-id", c.worker_id.value, "--model-ref", c.model_ref, "--bind", options_.bind_address,
-                         "--advertise", options_.advertised_host, "--port", "0", "--callback-url",
-                         options_.callback_base + "ready", "--shutdown-grace-ms",
-                         std::to_string(options_.shutdown_grace_ms), "--log-level", options_.log_level});
+void WorkerHost::add_common(const worker_lifecycle::Spawn& c, int listener_fd, std::vector<std::string>& out) const {
+  const bool has_listener = listener_fd >= 0;
+  out.insert(out.end(),
+             {"--worker-id", c.worker_id.value, "--model-ref", c.model_ref, "--bind", options_.bind_address,
+              "--advertise", options_.advertised_host, has_listener ? "--listen-fd" : "--port",
+              has_listener ? std::to_string(listener_fd) : "0", "--callback-url", options_.callback_base + "ready",
+              "--shutdown-grace-ms", std::to_string(options_.shutdown_grace_ms), "--log-level", options_.log_level});
   if (options_.auth_optional_on_loopback) out.emplace_back("--auth-optional-on-loopback");
 }
 
-std::vector<std::string> WorkerHost::arguments(const worker_lifecycle::Spawn& c) const {
+std::vector<std::string> WorkerHost::arguments(const worker_lifecycle::Spawn& c, int listener_fd) const {
   std::vector<std::string> out{"--model",
                                c.model.path,
                                "--gpu-device",
@@ -113,17 +116,17 @@ std::vector<std::string> WorkerHost::arguments(const worker_lifecycle::Spawn& c)
     out.insert(out.end(), {"--speculation", options_.speculation, "--speculation-tokens",
                            std::to_string(options_.speculation_tokens)});
   }
-  add_common(c, out);
+  add_common(c, listener_fd, out);
   if (options_.step_counters) out.emplace_back("--step-counters");
   return out;
 }
 
-std::vector<std::string> WorkerHost::adapter_arguments(const worker_lifecycle::Spawn& c,
+std::vector<std::string> WorkerHost::adapter_arguments(const worker_lifecycle::Spawn& c, int listener_fd,
                                                        const std::optional<engines::Container>& container) const {
   std::vector<std::string> out{
       "--start-timeout-ms", std::to_string(std::max(options_.start_timeout_ms - kAdapterReportsMs, kAdapterReportsMs)),
       "--device-class", engines::is_engine_device(c.gpu_id) ? "external" : c.gpu_id};
-  add_common(c, out);
+  add_common(c, listener_fd, out);
   for (auto& argument : options_.engines->arguments(c.model_ref)) out.push_back(std::move(argument));
   const std::vector<std::string> command = options_.engines->command(c.model_ref, container);
   if (!command.empty()) out.emplace_back("--");
@@ -137,12 +140,15 @@ base::Result<int> WorkerHost::spawn(const worker_lifecycle::Spawn& command) {
   const auto logs = options_.state_directory / "logs";
   TRY(base::ensure_private_directory(logs));
   worker_lifecycle::prune_worker_logs(logs, kWorkerLogsKept - 1);
+  const base::Descriptor listener = TRY(ports_.take());  // the worker's alone once it runs: it ends with it
   const bool foreign = engines::is_engine_ref(command.model_ref);
   const auto container = foreign ? options_.engines->container(command.model_ref, id) : std::nullopt;
   if (container) TRY(containers_.add(*container));
-  worker_lifecycle::SpawnOptions spawn{foreign ? options_.adapter_executable : options_.executable,
-                                       foreign ? adapter_arguments(command, container) : arguments(command),
-                                       {}};
+  worker_lifecycle::SpawnOptions spawn{
+      foreign ? options_.adapter_executable : options_.executable,
+      foreign ? adapter_arguments(command, listener.get(), container) : arguments(command, listener.get()),
+      {},
+      listener.get()};
   spawn.variables.emplace_back("LLORCH_SPAWN_TOKEN", command.spawn_token);
   spawn.variables.emplace_back("LLORCH_STATE_DIR", options_.state_directory.string());
   if (foreign) {

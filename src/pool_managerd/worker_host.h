@@ -16,6 +16,7 @@
 #include "pool_managerd/worker_lifecycle/lifecycle.h"
 #include "pool_managerd/worker_lifecycle/worker_log.h"
 #include "pool_managerd/worker_lifecycle/worker_process.h"
+#include "pool_managerd/worker_ports.h"
 
 namespace llorch::pool_managerd {
 
@@ -24,12 +25,13 @@ struct WorkerHostOptions {
   std::filesystem::path adapter_executable;       // of workers for engines of other systems
   const engines::EngineTable* engines = nullptr;  // REQUIRES not null, and outlives the host
   std::int64_t start_timeout_ms = 60'000;
-  std::filesystem::path state_directory;  // logs/ lies in it
-  std::string callback_base;              // URL below which workers report: BASEready, BASEprogress
-  std::string bind_address;               // workers listen where the pool manager does
-  std::string advertised_host;            // at which others reach them
-  std::string control_token;              // with which they are called
-  std::string callback_token;             // with which they report
+  std::filesystem::path state_directory;   // logs/ lies in it
+  std::string callback_base;               // URL below which workers report: BASEready, BASEprogress
+  std::string bind_address;                // workers listen where the pool manager does
+  std::string advertised_host;             // at which others reach them
+  std::optional<config::PortRange> ports;  // that they listen on; absent: the system chooses
+  std::string control_token;               // with which they are called
+  std::string callback_token;              // with which they report
   bool auth_optional_on_loopback = false;
   std::int64_t threads_count = 1;
   std::int64_t shutdown_grace_ms = 30'000;
@@ -53,7 +55,7 @@ class WorkerHost {
   // Kills and reaps what still runs.
   ~WorkerHost();
 
-  // The process id. Errors: WORKER_START_FAILED. REQUIRES: no worker of this id runs.
+  // The process id. Errors: WORKER_START_FAILED, those of WorkerPorts::take(). REQUIRES: no worker of this id runs.
   base::Result<int> spawn(const worker_lifecycle::Spawn& command);
   void signal(const base::WorkerId& id, worker_lifecycle::Kill kill);
 
@@ -71,9 +73,10 @@ class WorkerHost {
     std::optional<engines::Container> container;
   };
   // Adds what every worker is told, whatever engine it has; a flag without a value comes last.
-  void add_common(const worker_lifecycle::Spawn& command, std::vector<std::string>& out) const;
-  std::vector<std::string> arguments(const worker_lifecycle::Spawn& command) const;
-  std::vector<std::string> adapter_arguments(const worker_lifecycle::Spawn& command,
+  void add_common(const worker_lifecycle::Spawn& command, int listener_fd, std::vector<std::string>& out) const;
+  // `listener_fd`: of its socket; negative: it makes its own.
+  std::vector<std::string> arguments(const worker_lifecycle::Spawn& command, int listener_fd) const;
+  std::vector<std::string> adapter_arguments(const worker_lifecycle::Spawn& command, int listener_fd,
                                              const std::optional<engines::Container>& container) const;
   void read_output(const std::string& id);
   void collect_exit(const std::string& id);
@@ -85,6 +88,7 @@ class WorkerHost {
   OnLeaving on_leaving_;
   OnExit on_exit_;
   engines::ContainerRecords containers_;
+  WorkerPorts ports_;
   std::atomic<bool> leave_containers_ = false;
   std::map<std::string, Running> running_;
   base::TaskThread container_thread_;

@@ -387,6 +387,7 @@ base::Result<> serve(const Options& o, Loaded& loaded, Network& network) {
   net::Server server(network.runtime, {.component = "worker-orcd",
                                        .bind_address = o.bind,
                                        .port = o.port,
+                                       .listener_fd = o.listen_fd,
                                        .auth = network.auth,
                                        .browsers = {.hosts = hosts, .cors_origins = {}},
                                        .request_bytes_max = kRequestBytesMax,

@@ -60,7 +60,10 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
   app.add_option("--bind", o.bind, "Address to listen on; beyond loopback only with a token")->capture_default_str();
   app.add_option("--advertise", o.advertise, "Host name or address that the pool is told (default: that of --bind)");
   app.add_flag("--auth-optional-on-loopback", o.auth_optional_on_loopback, "Callers on this machine need no token");
-  app.add_option("--port", o.port, "Port; 0 is chosen by the kernel")->capture_default_str();
+  auto* port = app.add_option("--port", o.port, "Port; 0 is chosen by the kernel")->capture_default_str();
+  app.add_option("--listen-fd", o.listen_fd, "Descriptor of a socket that listens at --bind already (pool-managerd)")
+      ->check(CLI::NonNegativeNumber)
+      ->excludes(port);
   app.add_option("--callback-url", o.callback_url, "Where to report readiness (pool-managerd)");
   app.add_option("--progress-url", o.progress_url, "Where to report how much of the model is loaded (pool-managerd)");
   app.add_option("--context,--max-tokens-in", o.context_tokens, "Tokens of context per slot; 0 is the model's own")

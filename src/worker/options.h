@@ -21,6 +21,7 @@ struct Options {
   std::string advertise;  // host under which others reach it; empty: bind
   bool auth_optional_on_loopback = false;
   std::uint16_t port = 0;  // 0 = chosen by the kernel
+  int listen_fd = -1;      // of a socket that listens already; negative: none
   std::string callback_url;
   std::string progress_url;         // told how much of the model is loaded; empty: nobody
   std::int64_t context_tokens = 0;  // 0 = the model's own

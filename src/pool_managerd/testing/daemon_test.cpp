@@ -576,6 +576,56 @@ TEST_F(DaemonTest, AFileThatDoesNotAnswerHoldsItsOwnModelAlone) {
   close(held);
 }
 
+// The socket of somebody, at any port of two that are neighbours and that the system gives to nobody who names none.
+struct TwoPorts {
+  int first = 20'000 + getpid() % 8'000;
+  net::IoRuntime runtime;
+  std::optional<net::Server> taken;  // the first one
+
+  TwoPorts() {
+    const auto listens = [this](int port, std::optional<net::Server>& server) {
+      server.emplace(runtime, net::ServerOptions{.component = "other", .port = static_cast<std::uint16_t>(port)});
+      return server->start().has_value();
+    };
+    for (;; first += 2) {
+      std::optional<net::Server> second;
+      if (listens(first, taken) && listens(first + 1, second)) return;
+    }
+  }
+};
+
+// A firewall lets those through. What is taken is passed over, and a range without a free port refuses the start.
+TEST_F(DaemonTest, WorkersListenAtThePortsThatAreNamed) {
+  NEEDS_MODEL();
+  TwoPorts ports;
+  const std::string range = fmt::format("{}-{}", ports.first, ports.first + 1);
+  const std::vector<std::string> named{"--set", "pool-managerd.worker_ports=" + range};
+  run(named);
+  start_ready("worker-a");
+  const std::string uri = fmt::format("http://127.0.0.1:{}", ports.first + 1);
+  EXPECT_EQ(worker("worker-a")->uri, uri);
+  const auto refused = start("worker-b", model_ref());
+  EXPECT_EQ(refused.status, 500);
+  const base::Error error = net::http::error_of(refused);
+  EXPECT_EQ(error.code, ErrorCode::kPortInUse) << refused.body;
+  EXPECT_NE(error.message.find("every port of pool-managerd.worker_ports (" + range + ") is taken"), std::string::npos)
+      << error.message;
+  EXPECT_FALSE(worker("worker-b"));
+  EXPECT_EQ(state().gpus.at(0).vram_allocated_bytes, worker("worker-a")->vram_bytes);
+  EXPECT_EQ(call("POST", "/v2/workers/stop", R"({"worker_id":"worker-a"})").status, 200);
+  expect_gone("worker-a");
+  start_ready("worker-b");
+  EXPECT_EQ(worker("worker-b")->uri, uri);
+  // The worker of a daemon that was killed leaves its port to the next one.
+  const int pid = static_cast<int>(worker("worker-b")->pid);
+  kill(daemon->pid, SIGKILL);
+  daemon->wait_exit();
+  EXPECT_TRUE(eventually([&] { return !alive(pid); }));
+  run(named);
+  start_ready("worker-c");
+  EXPECT_EQ(worker("worker-c")->uri, uri);
+}
+
 TEST_F(DaemonTest, RefusesToStart) {
   const auto exit_code = [&](std::vector<std::string> more) {
     fs::remove(directory / "stderr");

@@ -91,6 +91,7 @@ int main(int argc, char** argv) {
   base::block_stop_signals();
   net::IoRuntime runtime;
   net::ServerOptions options{.component = "fake-worker"};
+  if (args.contains("--listen-fd")) options.listener_fd = std::stoi(args["--listen-fd"]);
   options.auth.credentials = {
       net::http::make_credential(std::getenv("LLORCH_WORKER_CONTROL_TOKEN"), net::http::Role::kOperator).value()};
   net::Server server(runtime, std::move(options));

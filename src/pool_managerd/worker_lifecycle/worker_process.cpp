@@ -34,6 +34,7 @@ struct ChildPlan {
   int output_fd;
   int error_fd;  // closed by a successful exec; else it carries errno
   pid_t parent;
+  int kept_fd;
 };
 
 // Between fork and exec only async-signal-safe calls are allowed: other threads may hold any lock.
@@ -54,6 +55,7 @@ struct ChildPlan {
   if (dup2(plan.null_fd, 0) < 0 || dup2(plan.output_fd, 1) < 0 || dup2(plan.output_fd, 2) < 0) give_up();
   // Asio's sockets are not close-on-exec: a worker that kept the listener would hold the port after this daemon's death.
   if (close_range(3, ~0u, CLOSE_RANGE_CLOEXEC) != 0) give_up();
+  if (plan.kept_fd >= 0 && fcntl(plan.kept_fd, F_SETFD, 0) != 0) give_up();
   base::restore_descriptor_limit();
   execve(plan.executable, plan.argv, plan.envp);
   give_up();
@@ -116,7 +118,7 @@ base::Result<WorkerProcess> WorkerProcess::spawn(const SpawnOptions& options) {
   fcntl(output_read.value, F_SETPIPE_SZ, WorkerProcess::kOutputPipeBytes);
 
   const ChildPlan plan{options.executable.c_str(), argv.data(),       envp.data(), null.value,
-                       output_write.value,         error_write.value, getpid()};
+                       output_write.value,         error_write.value, getpid(),    options.kept_fd};
   const pid_t pid = fork();
   if (pid < 0) return start_failed("fork", options.executable, errno);
   if (pid == 0) become_worker(plan);

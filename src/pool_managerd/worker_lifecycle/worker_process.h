@@ -16,6 +16,7 @@ struct SpawnOptions {
   std::filesystem::path executable;
   std::vector<std::string> arguments;                          // without argv[0]
   std::vector<std::pair<std::string, std::string>> variables;  // added to our own environment, or replacing it
+  int kept_fd = -1;  // open in the child as well, under its number, which is above 2; negative: none is
 };
 
 // Owns the child: the destructor kills and reaps it. Not thread-safe.

@@ -1,5 +1,6 @@
 #include "pool_managerd/worker_lifecycle/worker_process.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
@@ -49,6 +50,26 @@ TEST(WorkerProcess, OutputEnvironmentAndExitCode) {
   const ExitFacts facts = process->reap();
   EXPECT_EQ(facts.exit_code, 7);
   EXPECT_FALSE(facts.signal);
+}
+
+// A worker's socket is open in it under the number that it is told, and nothing else of this process is.
+TEST(WorkerProcess, KeepsOneDescriptorOpen) {
+  int fds[2];
+  ASSERT_EQ(pipe2(fds, O_CLOEXEC), 0);
+  const std::string other = std::to_string(fds[0]), kept = std::to_string(fds[1]);
+  auto process = WorkerProcess::spawn(
+      {"/bin/sh",
+       {"-c", "echo through >/proc/self/fd/" + kept + "; test -e /proc/self/fd/" + other + " || exit 7"},
+       {},
+       fds[1]});
+  ASSERT_TRUE(process) << process.error().message;
+  close(fds[1]);
+  char text[16] = {};
+  EXPECT_EQ(read(fds[0], text, sizeof text), 8) << text;
+  wait_exit(*process);
+  EXPECT_EQ(process->reap().exit_code, 7);
+  EXPECT_EQ(read(fds[0], text, sizeof text), 0) << "it went with the process";
+  close(fds[0]);
 }
 
 // A child that writes as fast as it is read does not keep who reads.

@@ -58,8 +58,9 @@ class Admissions : Handler {
 
 // Of a worker that its pool reports as running.
 inline constexpr std::string_view kPortIsClosed =
-    "its pool answers and the worker's own port does not; workers listen on the ephemeral ports of their node, which "
-    "orchestratord has to reach";
+    "its pool answers and the worker's own port does not; workers listen on the ports of pool-managerd.worker_ports, "
+    "or "
+    "where none are named on ephemeral ones of their node, and orchestratord has to reach them";
 
 class Attempts : Handler {
  public:
