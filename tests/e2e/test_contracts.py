@@ -3,9 +3,11 @@ every component, words of logs."""
 
 import hashlib
 import json
+import os
 import re
 import socket
 import subprocess
+import urllib.parse
 import uuid
 
 import pytest
@@ -212,6 +214,17 @@ def test_every_component_counts_what_it_does():
         added = {name: value - before[name] for name, value in now().items()}
         assert added == {"jobs": 3, "tokens": 18, "sent": 3, "worker": 11, "worker jobs": 2, "adapter": 7, "adapter jobs": 1}
         assert counters(stack.pool_url, "pool_mgr_worker_starts_total", outcome="success") == 2
+
+
+def test_workers_of_both_kinds_listen_at_the_ports_that_are_named():
+    """pool-managerd.worker_ports: worker-orcd and an engine's adapter serve jobs on the sockets that their pool made for them."""
+    first = 20_000 + os.getpid() % 8_000
+    settings = {"pool-managerd.worker_ports": f"{first}-{first + 49}"}
+    with FakeEngine("openai") as engine, EngineStack([entry(engine)], settings=settings) as stack:
+        for model in (ALIAS, "tale"):
+            assert stack.wait_terminal(stack.submit(model=model, max_tokens=1)["job_id"])["status"] == "completed"
+        ports = {urllib.parse.urlsplit(worker["uri"]).port for worker in stack.workers()}
+        assert len(ports) == 2 and all(first <= port < first + 50 for port in ports), ports
 
 
 def test_what_a_worker_says_went_wrong_reaches_the_client():
