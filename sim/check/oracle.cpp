@@ -373,7 +373,7 @@ void Oracle::heard(const core::Event& event) {
     heard_ms_[pool->state.pool_id] = loop_.now_ms();
     heard_pool(*pool);
   } else if (const auto* unreachable = std::get_if<core::PoolUnreachable>(&event)) {
-    heard_unreachable(unreachable->endpoint);
+    heard_unreachable(*unreachable);
   } else if (const auto* left = std::get_if<core::PoolDeregistered>(&event)) {
     leaving_.insert(left->pool_id.value);
     forget_desired_state(left->pool_id.value);
@@ -394,9 +394,9 @@ void Oracle::heard_cancel(const std::string& job) {
   }
 }
 
-void Oracle::heard_unreachable(const std::string& endpoint) {
-  const std::string pool = endpoint.substr(std::string_view("http://").size());
-  if (known_.contains(pool)) out_of_reach_ms_[pool] = loop_.now_ms();
+void Oracle::heard_unreachable(const core::PoolUnreachable& event) {
+  const std::string pool = event.endpoint.substr(std::string_view("http://").size());
+  if (known_.contains(pool) && event.asked_ms >= answered_ms_[pool]) out_of_reach_ms_[pool] = loop_.now_ms();
 }
 
 void Oracle::forget_contact(const std::string& pool) {
@@ -407,6 +407,7 @@ void Oracle::forget_contact(const std::string& pool) {
 void Oracle::heard_pool(const core::PoolSeen& event) {
   const wire::PoolState& state = event.state;
   known_.insert(state.pool_id);
+  if (!event.request) answered_ms_[state.pool_id] = std::max(answered_ms_[state.pool_id], event.asked_ms);
   if (const auto since = out_of_reach_ms_.find(state.pool_id); since != out_of_reach_ms_.end()) {
     if (event.request) {
       reached("report of a pool that calls do not reach");

@@ -142,7 +142,7 @@ class Oracle {
   std::pair<int, std::uint64_t> rank(const Story& story) const;
   void settle(const std::string& worker);
   void heard_pool(const core::PoolSeen& event);
-  void heard_unreachable(const std::string& endpoint);
+  void heard_unreachable(const core::PoolUnreachable& event);
   void forget_contact(const std::string& pool);
   void forget_desired_state(const std::string& pool);
   void heard_cancel(const std::string& job);
@@ -161,6 +161,7 @@ class Oracle {
   std::map<std::string, std::int64_t> heard_ms_;           // by pool: when it last said something
   std::set<std::string> known_;                            // pools that the core has heard of
   std::map<std::string, std::int64_t> out_of_reach_ms_;    // by pool: since when the core knows that calls to it fail
+  std::map<std::string, std::int64_t> answered_ms_;        // by pool: when the newest answered question was asked
   std::map<std::string, Drain> drained_;                   // by pool, from the 202 to the word that takes it back
   std::set<std::string> undrain_asked_, reloading_;        // pools
   std::set<std::string> leaving_;                          // pools; with them goes what was asked of them

@@ -142,7 +142,7 @@ struct StageModel {
 // GET {endpoint}/v2/state; comes back as PoolSeen or PoolUnreachable.
 struct AskPoolState {
   std::string endpoint;
-  std::int64_t asked_ms = 0;  // now; comes back with PoolSeen
+  std::int64_t asked_ms = 0;  // now; comes back with either
 };
 
 // ---- queue optimizer ------------------------------------------------------------------------------------------------

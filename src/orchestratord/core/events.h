@@ -120,6 +120,7 @@ struct PoolSeen {
 // A call to this endpoint found nobody, or did not answer in time.
 struct PoolUnreachable {
   std::string endpoint;
+  std::int64_t asked_ms = 0;  // of its AskPoolState: what the pool has answered since is newer
 };
 // The pool deregistered (or an operator removed it). Answered by AnswerPool if `request` is set, once the disk has
 // forgotten it too.

@@ -1,5 +1,7 @@
 #include "orchestratord/daemon/pool_client.h"
 
+#include <algorithm>
+
 #include "net/http/error_response.h"
 #include "orchestratord/http/pools.h"
 #include "wire/json.h"
@@ -8,6 +10,8 @@ namespace llorch::orchestratord::daemon {
 namespace {
 
 constexpr std::int64_t kStateTimeoutMs = 5000;
+// Pools have fewer, but for those that announce one address after the other.
+constexpr std::size_t kEndpointsMax = 1024;
 
 net::ClientRequest json_post(std::string url, std::string body) {
   net::ClientRequest request;
@@ -20,11 +24,24 @@ net::ClientRequest json_post(std::string url, std::string body) {
 
 }  // namespace
 
+void PoolClient::note_answer(const std::string& endpoint, std::int64_t asked_ms) {
+  const std::lock_guard lock(mutex_);
+  if (answered_ms_.size() >= kEndpointsMax && !answered_ms_.contains(endpoint)) answered_ms_.clear();
+  std::int64_t& newest_ms = answered_ms_[endpoint];
+  newest_ms = std::max(newest_ms, asked_ms);
+}
+
+bool PoolClient::is_overtaken(const std::string& endpoint, std::int64_t asked_ms) {
+  const std::lock_guard lock(mutex_);
+  const auto it = answered_ms_.find(endpoint);
+  return it != answered_ms_.end() && asked_ms < it->second;
+}
+
 void PoolClient::ask_state(const core::AskPoolState& command) {
   const auto pool = options_.access->at(command.endpoint);
-  const auto lost = [this, endpoint = command.endpoint] {
-    options_.catalog->pool_lost(endpoint);
-    options_.post(core::PoolUnreachable{endpoint});
+  const auto lost = [this, endpoint = command.endpoint, asked_ms = command.asked_ms] {
+    if (!is_overtaken(endpoint, asked_ms)) options_.catalog->pool_lost(endpoint);
+    options_.post(core::PoolUnreachable{endpoint, asked_ms});
   };
   if (!pool) return lost();
   net::ClientRequest request;
@@ -34,13 +51,17 @@ void PoolClient::ask_state(const core::AskPoolState& command) {
   options_.client->request(std::move(request), [this, lost, asked = *pool, endpoint = command.endpoint,
                                                 asked_ms = command.asked_ms](base::Result<net::Response> response) {
     const auto there = options_.access->at(endpoint);
-    if (!there) return lost();
+    if (!there) {
+      options_.catalog->pool_lost(endpoint);
+      return lost();
+    }
     // Paired anew meanwhile: an answer to the last credential, which may be a stranger's by now, says nothing of the pool.
     if (there->pool_id != asked.pool_id || there->token != asked.token) return;
     auto state = response && response->status == 200 ? http::parse_pool_state(response->body, endpoint)
                                                      : base::fail(base::ErrorCode::kUnreachable, "");
     // Another pool, and one that is announced elsewhere by now, says so itself, with its credential.
     if (!state || state->pool_id != asked.pool_id.value || state->endpoint != endpoint) return lost();
+    note_answer(endpoint, asked_ms);
     options_.catalog->pool_seen(endpoint);
     options_.post(
         core::PoolSeen{.request = {}, .state = std::move(*state), .asked_endpoint = endpoint, .asked_ms = asked_ms});

@@ -1,6 +1,9 @@
 #pragma once
 // Calls to pool managers; their answers become events of the core. Only paired pools are called, each with its own token.
+#include <cstdint>
 #include <functional>
+#include <map>
+#include <mutex>
 #include <string>
 
 #include "net/client.h"
@@ -28,7 +31,12 @@ class PoolClient {
   void stage_model(const core::StageModel& command);
 
  private:
+  void note_answer(const std::string& endpoint, std::int64_t asked_ms);
+  bool is_overtaken(const std::string& endpoint, std::int64_t asked_ms);
+
   const Options options_;
+  std::mutex mutex_;
+  std::map<std::string, std::int64_t> answered_ms_;  // by endpoint: when the newest answered question was asked
 };
 
 }  // namespace llorch::orchestratord::daemon

@@ -130,6 +130,31 @@ TEST_F(ShellTest, AnEndpointThatAnotherPoolTookIsNotKnownToTheNextProcess) {
   EXPECT_TRUE(restart().empty());
 }
 
+// A question that hung fails after the next one was answered: models are looked at there as before, and the core hears of which it was.
+TEST_F(ShellTest, AFailureThatAnAnswerOvertookLeavesThePoolInTheCatalog) {
+  pair();
+  announce();
+  shell_->execute(core::RememberPool{kPool, kEndpoint});
+  const auto is_in_catalog = [&] {
+    const std::size_t before = client_.requests.size();
+    shell_->context().catalog->find({.model_ref = "file:/" + std::to_string(before) + ".gguf"}, [](const auto&) {});
+    return client_.requests.size() > before;
+  };
+  shell_->execute(core::AskPoolState{kEndpoint, kAskedMs});
+  shell_->execute(core::AskPoolState{kEndpoint, kAskedMs + 1});
+  ASSERT_EQ(client_.requests.size(), 2U);
+  auto overtaken = std::move(client_.requests.front().second);
+  answer();
+  ASSERT_TRUE(is_seen());
+  overtaken(base::fail(base::ErrorCode::kTimeout, "it hung"));
+  ASSERT_EQ(events_.size(), 2U);
+  EXPECT_EQ(std::get<core::PoolUnreachable>(events_[1]).asked_ms, kAskedMs);
+  EXPECT_TRUE(is_in_catalog());
+  shell_->execute(core::AskPoolState{kEndpoint, kAskedMs + 1});
+  client_.answer(base::fail(base::ErrorCode::kTimeout, "it hangs"));
+  EXPECT_FALSE(is_in_catalog());
+}
+
 // A node that holds its answer until its pool is paired anew does not have the next process send it the new token.
 TEST_F(ShellTest, AnAnswerToTheLastCredentialSaysNothing) {
   pair();

@@ -111,7 +111,7 @@ TEST_F(TwoPools, WishesThatCannotBeMetAreRefused) {
   EXPECT_EQ(refusal("j3", {.avoid_pools = {"pool-1", "pool-2"}}).code, ErrorCode::kInvalidParams);
   EXPECT_EQ(refusal("j4", prefer("pool-9", false)).code, ErrorCode::kInvalidParams);
   EXPECT_TRUE(submit("j5", prefer("pool-9")));
-  d.send(PoolUnreachable{"http://pool-2"});
+  d.cannot_reach("http://pool-2");
   EXPECT_EQ(refusal("j6", pin("pool-2")).code, ErrorCode::kPoolUnready);
   EXPECT_EQ(refusal("j7", pin("pool-9")).code, ErrorCode::kInvalidParams);
 }

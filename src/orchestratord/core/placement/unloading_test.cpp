@@ -153,7 +153,7 @@ TEST(Waits, ForAPoolHaveNoPredictedStart) {
   Loaded l({}, 8'000);
   l.d.after_ms(1'000);
   l.d.end(l.execution);
-  l.d.send(PoolUnreachable{"http://pool-1"});
+  l.d.cannot_reach("http://pool-1");
   l.d.submit("a2");
   const auto job = l.d.query("a2");
   ASSERT_TRUE(job.reason);

@@ -179,7 +179,7 @@ TEST(Drain, OutlivesThatAnotherPoolNamesItsAddress) {
     Operated d;
     d.see(d.pool_state());
     if (drained) d.drain(0);
-    d.send(PoolUnreachable{"http://pool-1"});
+    d.cannot_reach("http://pool-1");
     auto other = d.pool_state("pool-2");
     other.endpoint = "http://pool-1";
     d.see(other);
@@ -213,7 +213,7 @@ TEST(Reload, ThatIsOverKeepsNoPoolWhoseAddressIsTaken) {
     const auto start = d.only<StartWorker>();
     if (over) d.send(WorkerReady{{"pool-1", Driver::worker(start.request.worker_id, "b")}});
     ASSERT_EQ(d.health().operation->state, over ? PoolOperationState::kDone : PoolOperationState::kRunning);
-    d.send(PoolUnreachable{"http://pool-1"});
+    d.cannot_reach("http://pool-1");
     auto other = d.pool_state("pool-2");
     other.endpoint = "http://pool-1";
     d.see(other);
@@ -566,7 +566,7 @@ TEST(Health, SaysWhatIsWrong) {
   s.gpus[0].healthy = false;
   d.see(s);
   EXPECT_FALSE(d.health().ready);
-  d.send(PoolUnreachable{"http://pool-1"});
+  d.cannot_reach("http://pool-1");
   EXPECT_FALSE(d.health().live);
 }
 

@@ -294,8 +294,9 @@ Changes PoolRegistry::apply(const wire::PoolState& state, std::optional<std::int
     if (is_stale(*known, state)) {
       changes.taken = Changes::Taken::kStale;
       // An answer that was overtaken on its way still shows that calls reach the pool.
-      const bool answers = asked_ms && state.boot_id == known->boot_id && known->unreachable_since_ms;
-      if (answers) changes.recovered = note_contact(*known, asked_ms, now);
+      const bool answers = asked_ms && state.boot_id == known->boot_id;
+      if (answers) known->answered_ms = std::max(known->answered_ms, *asked_ms);
+      if (answers && known->unreachable_since_ms) changes.recovered = note_contact(*known, asked_ms, now);
       return changes;
     }
   }
@@ -354,6 +355,7 @@ Changes PoolRegistry::apply(const wire::PoolState& state, std::optional<std::int
 // Whether it is healthy from now on and was not.
 bool PoolRegistry::note_contact(Pool& pool, std::optional<std::int64_t> asked_ms, base::Time now) {
   pool.last_seen_ms = now.mono_ms;
+  if (asked_ms) pool.answered_ms = std::max(pool.answered_ms, *asked_ms);
   if (asked_ms && *asked_ms >= pool.call_failed_ms) pool.unreachable_since_ms.reset();
   return !pool.unreachable_since_ms && std::exchange(pool.status, PoolStatus::kHealthy) == PoolStatus::kUnhealthy;
 }

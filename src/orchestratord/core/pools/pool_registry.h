@@ -110,6 +110,7 @@ struct Pool {
   // last failure.
   std::optional<std::int64_t> unreachable_since_ms;
   std::int64_t call_failed_ms = 0;  // last
+  std::int64_t answered_ms = 0;     // when the newest question was asked that it has answered
   std::int64_t asked_ms = 0;        // last, because calls to it fail
   bool address_is_due = false;      // with its next own report: an answer listed it, or calls to it fail
   // A worker that nobody here asked for was starting there for too long: while that is so, others are not waited for.

@@ -154,7 +154,7 @@ void Pools::pool_unreachable(Pool& pool) {
 
 void Pools::on(PoolUnreachable& e) {
   Pool* pool = registry_.pool_at(e.endpoint);
-  if (!pool) return;
+  if (!pool || e.asked_ms < pool->answered_ms) return;
   const bool was_healthy = pool->status == wire::PoolStatus::kHealthy;
   pool_unreachable(*pool);
   if (was_healthy) arm_pool_timer(pool->id, now_.mono_ms + std::min(kAskAgainMs, config_.heartbeat.interval_ms));

@@ -201,7 +201,7 @@ TEST_F(OnePoolHasTheFile, RoomIsMadeWhereTheFileMayBe) {
 TEST_F(OnePoolHasTheFile, APoolOutOfReachIsWaitedForUntilItIsForgotten) {
   d.submit("j1");
   const std::string worker = asked().second;
-  d.send(PoolUnreachable{"http://pool-2"});
+  d.cannot_reach("http://pool-2");
   refuse(worker);
   EXPECT_TRUE(d.none<Finish>()) << d.dump();
   EXPECT_EQ(d.query("j1").reason->code, "WAITING_FOR_POOL");
@@ -581,7 +581,7 @@ TEST(Pools, APoolThatRecoversTellsItsAddressAgain) {
   Driver d;
   d.send(PoolSeen{.request = {}, .state = d.pool_state(), .asked_endpoint = "http://pool-1"});
   EXPECT_EQ(d.only<RememberPool>().endpoint, "http://pool-1");
-  d.send(PoolUnreachable{"http://pool-1"});
+  d.cannot_reach("http://pool-1");
   d.send(PoolSeen{RequestId{5}, d.pool_state(), {}});
   EXPECT_EQ(d.only<RememberPool>().endpoint, "http://pool-1");
   d.send(PoolSeen{RequestId{6}, d.pool_state(), {}});
@@ -640,7 +640,7 @@ TEST(Pools, ConflictAndDeregistration) {
   d.send(PoolSeen{RequestId{5}, other, {}});
   EXPECT_EQ(d.only<AnswerPool>().heartbeat_interval_ms.error().code, ErrorCode::kConflict);
   EXPECT_EQ(d.only<AskPoolState>().endpoint, "http://pool-1");
-  d.send(PoolUnreachable{"http://pool-1"});
+  d.cannot_reach("http://pool-1");
   d.send(PoolSeen{RequestId{6}, other, {}});
   EXPECT_EQ(d.only<AnswerPool>().heartbeat_interval_ms.value(), 15'000);
   d.send(PoolDeregistered{RequestId{7}, base::PoolId("pool-1")});

@@ -23,7 +23,7 @@ void one_way_fault(Driver& d) {
   d.after_ms(5'000);
   d.lose(x, ErrorCode::kUnreachable);
   d.after_ms(5'000);
-  d.send(PoolUnreachable{"http://pool-1"});
+  d.cannot_reach("http://pool-1");
 }
 
 // Its own reports say nothing of the way to it: its jobs wait, and keep their attempts, until it answers.
@@ -38,7 +38,7 @@ TEST(Pools, AJobKeepsItsAttemptsWhileItsPoolReportsAndCannotBeReached) {
     EXPECT_TRUE(d.none<Execute>()) << "report " << i;
     asked += d.all<AskPoolState>().size();
     EXPECT_EQ(asked, 1u);
-    d.send(PoolUnreachable{"http://pool-1"});
+    d.cannot_reach("http://pool-1");
   }
   const LiveJob job = d.query("j1");
   EXPECT_EQ(job.status, wire::JobStatus::kQueued);
@@ -93,7 +93,7 @@ TEST(Pools, AnAnswerToAnEarlierQuestionDoesNotShowThatAPoolIsReached) {
   const ExecutionId x = d.run("j1");
   d.after_ms(1'000);
   d.lose(x, ErrorCode::kUnreachable);
-  d.send(PoolUnreachable{"http://pool-1"});
+  d.cannot_reach("http://pool-1");
   d.after_ms(1'000);
   const auto answer = [&](std::int64_t asked) {
     d.send(PoolSeen{.request = {}, .state = d.state_of_worker(), .asked_endpoint = "http://pool-1", .asked_ms = asked});
@@ -104,6 +104,33 @@ TEST(Pools, AnAnswerToAnEarlierQuestionDoesNotShowThatAPoolIsReached) {
   EXPECT_EQ(only_pool(d).status, PoolStatus::kUnhealthy);
   answer(d.now.mono_ms);
   EXPECT_EQ(d.only<Execute>().attempt, 2);
+}
+
+// The other way round: a question that hung fails after a later one was answered.
+TEST(Pools, AFailureOfAnEarlierQuestionDoesNotUndoANewerAnswer) {
+  Driver d(CoreConfig{.retry = {.jitter = false}});
+  d.add_worker();
+  const auto fails = [&](std::int64_t asked_ms) { d.send(PoolUnreachable{"http://pool-1", asked_ms}); };
+  const std::int64_t asked_ms = d.now.mono_ms;
+  d.after_ms(1'000);
+  d.add_worker();
+  fails(asked_ms);
+  EXPECT_TRUE(d.none<Log>()) << "nobody is told of an outage";
+  EXPECT_EQ(only_pool(d).status, PoolStatus::kHealthy);
+  d.run("j1");
+  // Nor does it where a report overtook that answer.
+  auto answer = d.state_of_worker();
+  answer.sequence = 7;
+  auto report = answer;
+  report.sequence = 8;
+  d.report(report);
+  d.after_ms(1'000);
+  const std::int64_t answered_ms = d.now.mono_ms;
+  d.see(answer);
+  fails(answered_ms - 1);
+  EXPECT_EQ(only_pool(d).status, PoolStatus::kHealthy);
+  fails(answered_ms);
+  EXPECT_EQ(only_pool(d).status, PoolStatus::kUnhealthy) << "of one moment the worse is believed";
 }
 
 // A report that was written later may arrive before the answer.

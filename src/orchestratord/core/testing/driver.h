@@ -148,6 +148,9 @@ class Driver {
   const std::vector<Command>& see(const wire::PoolState& s) {
     return send(PoolSeen{.request = {}, .state = s, .asked_endpoint = {}, .asked_ms = now.mono_ms});
   }
+  const std::vector<Command>& cannot_reach(const std::string& endpoint) {
+    return send(PoolUnreachable{endpoint, now.mono_ms});
+  }
   // Submits and returns the execution it leads to at once.
   ExecutionId run(const std::string& id, const SubmitOptions& o) {
     submit(id, o);

@@ -58,10 +58,16 @@ void World::before_event(const Event& event) {
 void World::note_contact(const Event& event) {
   if (const auto* lost = std::get_if<PoolUnreachable>(&event)) {
     const SimPool* pool = pool_at(lost->endpoint);
-    if (pool && heard_of_.contains(pool->base.pool_id)) out_of_reach_ms_[pool->base.pool_id] = now_.mono_ms;
+    if (!pool || !heard_of_.contains(pool->base.pool_id)) return;
+    if (lost->asked_ms < answered_ms_[pool->base.pool_id]) {
+      ++seen["failure that an answer overtook"];
+    } else {
+      out_of_reach_ms_[pool->base.pool_id] = now_.mono_ms;
+    }
   } else if (const auto* seen_pool = std::get_if<PoolSeen>(&event)) {
     const std::string& pool = seen_pool->state.pool_id;
     heard_of_.insert(pool);
+    if (!seen_pool->request) answered_ms_[pool] = std::max(answered_ms_[pool], seen_pool->asked_ms);
     const auto since = out_of_reach_ms_.find(pool);
     if (since == out_of_reach_ms_.end()) return;
     if (seen_pool->request) {

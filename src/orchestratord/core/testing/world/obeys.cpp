@@ -189,7 +189,7 @@ void World::obey(const StopWorker& c) {
 
 void World::obey(const AskPoolState& c) {
   SimPool* pool = pool_at(c.endpoint);
-  if (!pool || !pool->reachable) return tell("", PoolUnreachable{c.endpoint});
+  if (!pool || !pool->reachable) return tell("", PoolUnreachable{c.endpoint, c.asked_ms});
   tell("", PoolSeen{{}, state_of(*pool), c.endpoint, c.asked_ms});
 }
 

@@ -189,6 +189,7 @@ class World {
   std::map<std::string, std::string> gpu_of_;            // by worker
   std::set<std::string> heard_of_;                       // pools that the core knows
   std::map<std::string, std::int64_t> out_of_reach_ms_;  // by pool: since when the core knows that calls to it fail
+  std::map<std::string, std::int64_t> answered_ms_;      // by pool: when the newest answered question was asked
   struct Start {
     std::string pool_id, model_ref;
     std::vector<std::string> devices;
