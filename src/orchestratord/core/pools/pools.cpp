@@ -110,8 +110,13 @@ void Pools::ask_again(Pool& pool) {
 
 void Pools::pool_conflict(const PoolSeen& e, const Changes& changes) {
   const std::string& holder = changes.conflicting_endpoint;
-  log(base::LogLevel::kWarn, "pool.conflict", "Another process claims the id or the address of a healthy pool.",
-      {{"pool_id", e.state.pool_id}, {"endpoint", e.state.endpoint}, {"holder", holder}});
+  if (const auto left_out = conflict_lines_.admit(now_.mono_ms)) {
+    log(base::LogLevel::kWarn, "pool.conflict", "Another process claims the id or the address of a healthy pool.",
+        {{"pool_id", e.state.pool_id},
+         {"endpoint", e.state.endpoint},
+         {"holder", holder},
+         {"left_out_before", *left_out}});
+  }
   // If the holder is dead this finds out, and the newcomer's next try succeeds. At the address of one that was replaced it may be
   // itself that answers, and being asked it registers again.
   if (!changes.was_replaced) ask_state(holder);

@@ -650,6 +650,32 @@ TEST(Pools, ConflictAndDeregistration) {
   EXPECT_EQ(d.only<AnswerPool>().heartbeat_interval_ms.error().code, ErrorCode::kPoolNotFound);
 }
 
+// A machine that was cloned registers again and again, and each time is told why it may not.
+TEST(Pools, AConflictThatGoesOnDoesNotFillTheLog) {
+  Driver d;
+  d.see(d.pool_state());
+  auto other = d.pool_state();
+  other.endpoint = "http://elsewhere";
+  other.boot_id = "boot-2";
+  const auto claim = [&] {
+    d.send(PoolSeen{RequestId{++d.requests}, other, {}});
+    EXPECT_EQ(d.only<AnswerPool>().heartbeat_interval_ms.error().code, ErrorCode::kConflict);
+    EXPECT_EQ(d.all<AskPoolState>().size(), 1u);
+    return d.all<Log>();
+  };
+  std::size_t lines = 0;
+  for (int i = 0; i < 500; ++i) lines += claim().size();
+  EXPECT_EQ(lines, 10u);
+  d.after_ms(10'000);
+  const auto next = claim();
+  ASSERT_EQ(next.size(), 1u);
+  const auto& fields = next.front().fields;
+  const auto left_out =
+      std::ranges::find_if(fields, [](const base::LogField& field) { return field.name == "left_out_before"; });
+  ASSERT_NE(left_out, fields.end());
+  EXPECT_EQ(std::get<std::int64_t>(left_out->value), 490);
+}
+
 // Another boot means the old workers are gone; their jobs are replayed.
 TEST(Pools, ARestartedPoolHasLostItsWorkers) {
   Driver d(no_jitter());

@@ -3,6 +3,7 @@
 #include <limits>
 #include <set>
 
+#include "base/log_limiter.h"
 #include "orchestratord/core/queue/job_groups.h"
 
 namespace llorch::orchestratord::core {
@@ -93,6 +94,7 @@ class Pools : Handler {
   void pool_lost_contact(pools::Pool& pool, std::string_view why);
   void ask_again(pools::Pool& pool);
 
+  base::LogLimiter conflict_lines_{10, 10'000};  // who claims what another one has decides how often
   std::map<base::PoolId, TimerQueue::Handle> pool_timers_;
   std::map<std::string, std::int64_t> expected_endpoints_;  // -> until when they may have what nobody has
 };
