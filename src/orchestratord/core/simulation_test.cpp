@@ -47,6 +47,7 @@ TEST(Simulation, EveryAcceptedJobEndsExactlyOnce) {
                            "pool restarted",
                            "worker killed",
                            "start refused",
+                           "start refused: being read",
                            "stop",
                            "device lost",
                            "start of a shared worker",

@@ -111,13 +111,19 @@ placement::Devices Scheduler::devices_for(const JobGroup& l, PassScratch& scratc
   const auto all = devices_count > 1 ? collect_masks(l, scratch) : collect_devices(scratch);
   scratch.tiers.clear();
   scratch.failed.clear();
-  const bool rules_out = l.start_round.rules_out_any() && s_.workers.has_other_pool(l, scratch.replicas, std::nullopt);
-  const bool any_place = l.anywhere && devices_count == 1 && !scratch.may_exclude() && !rules_out;
+  const placement::StartControl& starts = model(l.model).starts;
+  const auto has_other_pool = [&](Workers::When when) {
+    return s_.workers.has_other_pool(l, scratch.replicas, std::nullopt, when);
+  };
+  const bool rules_out = l.start_round.rules_out_any() && has_other_pool(Workers::When::kEver);
+  const bool puts_off = starts.puts_off_any(now_.mono_ms) && has_other_pool(Workers::When::kNow);
+  const bool any_place = l.anywhere && devices_count == 1 && !scratch.may_exclude() && !rules_out && !puts_off;
   for (std::uint32_t i = 0; i < scratch.places.size(); ++i) {
     const auto& [pool, gpu_id, device] = scratch.places[i];
     if (!any_place) {
       const bool fits = (device ? scratch.replicas.allows(*device) : scratch.replicas.allows(*pool, *gpu_id)) &&
-                        !(rules_out && l.start_round.is_ruled_out(pool->id));
+                        !(rules_out && l.start_round.is_ruled_out(pool->id)) &&
+                        !(puts_off && starts.is_put_off(pool->id, now_.mono_ms));
       scratch.tiers.push_back(fits ? tier(l, pool->id, *gpu_id) : Tier::kExcluded);
     }
     if (l.start_round.failed_on(pool->id, *gpu_id)) scratch.failed.push_back(i);

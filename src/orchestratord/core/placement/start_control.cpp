@@ -38,8 +38,10 @@ void StartControl::ruled_out(const base::PoolId& pool, const base::Error& error,
 
 void StartControl::ready() {
   std::deque<std::int64_t> crashes = std::move(crashes_ms_);
+  std::map<base::PoolId, std::int64_t> put_off = std::move(put_off_until_ms_);
   *this = {};
   crashes_ms_ = std::move(crashes);
+  put_off_until_ms_ = std::move(put_off);
 }
 
 void StartControl::crashed(const base::Error& error, const CrashLimits& limits, const config::RetryConfig& retry,

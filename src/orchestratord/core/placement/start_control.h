@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -50,6 +51,19 @@ class StartControl {
                  std::int64_t now_ms, base::Entropy& entropy);
   // Something outside the model failed (the pool was lost): wait, count nothing.
   void postpone(std::int64_t until_ms) { not_before_ms_ = std::max(not_before_ms_, until_ms); }
+  // The pool's disk does not give the file now, which says nothing of the model: until then nothing starts there while another pool could
+  // run the jobs.
+  void put_off(const base::PoolId& pool, std::int64_t now_ms, std::int64_t until_ms) {
+    std::erase_if(put_off_until_ms_, [&](const auto& item) { return item.second <= now_ms; });
+    put_off_until_ms_[pool] = until_ms;
+  }
+  bool is_put_off(const base::PoolId& pool, std::int64_t now_ms) const {
+    const auto it = put_off_until_ms_.find(pool);
+    return it != put_off_until_ms_.end() && now_ms < it->second;
+  }
+  bool puts_off_any(std::int64_t now_ms) const {
+    return std::ranges::any_of(put_off_until_ms_, [&](const auto& item) { return now_ms < item.second; });
+  }
   void ready();
 
   struct CrashLimits {
@@ -71,6 +85,7 @@ class StartControl {
   std::int64_t failures_in_a_row_ = 0;
   std::int64_t not_before_ms_ = 0;
   std::optional<base::Error> last_error_;
+  std::map<base::PoolId, std::int64_t> put_off_until_ms_;
   std::set<base::PoolId> passed_over_;   // pools that a round went on from without a backoff, since the last one
   std::deque<std::int64_t> crashes_ms_;  // within the window, oldest first
 };

@@ -91,6 +91,21 @@ TEST_F(StartControlTest, APostponedStartCountsNoFailure) {
   EXPECT_EQ(fail_at(500), Verdict::kRetry);
 }
 
+// Of each pool by itself: a worker that became ready elsewhere says nothing of its disk.
+TEST_F(StartControlTest, APoolIsPutOffForItsTime) {
+  const base::PoolId other("pool-2");
+  control.put_off(pool, 0, 1000);
+  control.put_off(other, 500, 1500);
+  control.ready();
+  EXPECT_TRUE(control.is_put_off(pool, 999));
+  EXPECT_FALSE(control.is_put_off(pool, 1000));
+  EXPECT_TRUE(control.is_put_off(other, 1499));
+  EXPECT_TRUE(control.puts_off_any(1499));
+  EXPECT_FALSE(control.puts_off_any(1500));
+  EXPECT_FALSE(control.backing_off(0)) << "it holds up no start elsewhere";
+  EXPECT_EQ(fail_at(0), Verdict::kRetry);
+}
+
 // OC-POOL-3011: one crash costs nothing, the next ones back off, and after the limit the next start waits until
 // the oldest crash has left the window. A worker that became ready in between does not clear the count.
 TEST_F(StartControlTest, CrashesInARowOpenABreaker) {

@@ -506,6 +506,75 @@ TEST(Workers, AFileThatIsStillBeingReadCountsNoFailure) {
   EXPECT_EQ(d.only<Execute>().job_id.value, "j1");
 }
 
+// One disk stalls, and another pool has the file as well: the job starts there, and the first one is let alone for a while.
+TEST(Workers, AFileThatIsStillBeingReadIsReadInAnotherPool) {
+  const auto is_read = [](Driver& d) {
+    const auto start = d.only<StartWorker>();
+    d.send(StartWorkerAnswered{
+        base::WorkerId(start.request.worker_id),
+        base::Error{ErrorCode::kPoolUnready, "it is read", {}}.with("reason", std::string("MODEL_BEING_READ"))});
+    return start.pool_id.value;
+  };
+  Driver d(no_jitter());
+  d.see(d.pool_state("pool-1", 1, 16 * kGb));  // with more room, so that it comes first
+  d.see(d.pool_state("pool-2"));
+  d.submit("j1");
+  EXPECT_EQ(is_read(d), "pool-1");
+  d.after_ms(1000);
+  EXPECT_EQ(is_read(d), "pool-2");
+  // Both disks stall: each second one of them is asked, as it would be alone.
+  d.after_ms(1000);
+  EXPECT_EQ(is_read(d), "pool-1");
+  d.cannot_reach("http://pool-2");
+  d.after_ms(1000);
+  EXPECT_EQ(is_read(d), "pool-1") << "nobody else could";
+  d.see(d.pool_state("pool-2"));
+  d.after_ms(1000);
+  EXPECT_EQ(is_read(d), "pool-1");
+  d.after_ms(27'000);  // pool-2 was put off for 30 s
+  const auto start = d.only<StartWorker>();
+  EXPECT_EQ(start.pool_id.value, "pool-2");
+  d.send(WorkerReady{{"pool-2", Driver::worker(start.request.worker_id)}});
+  EXPECT_EQ(d.only<Execute>().job_id.value, "j1");
+  // A worker there says nothing of the disk of pool-1, whose time is over by itself.
+  d.submit("j2");
+  EXPECT_TRUE(d.none<StartWorker>());
+  d.after_ms(3000);
+  EXPECT_EQ(d.only<StartWorker>().pool_id.value, "pool-1");
+  EXPECT_TRUE(d.none<Finish>());
+}
+
+// What a job may not do elsewhere it does not do elsewhere, and that both pools were put off ends no job.
+TEST(Workers, APoolThatIsPutOffIsNoFailureAndNoChoice) {
+  Driver d(no_jitter());
+  d.see(d.pool_state("pool-1", 1, 16 * kGb));
+  d.see(d.pool_state("pool-2"));
+  d.submit("j1", {.placement = {.mode = wire::PlacementMode::kPin, .pin_pool_id = "pool-1"}});
+  const auto refuse = [&](base::Error error) {
+    const auto start = d.only<StartWorker>();
+    d.send(StartWorkerAnswered{base::WorkerId(start.request.worker_id), std::move(error)});
+    return start.pool_id.value;
+  };
+  const auto being_read = [] {
+    return base::Error{ErrorCode::kPoolUnready, "it is read", {}}.with("reason", std::string("MODEL_BEING_READ"));
+  };
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(refuse(being_read()), "pool-1");
+    d.after_ms(1000);
+  }
+  EXPECT_EQ(refuse(being_read()), "pool-1");
+  d.submit("j2");
+  d.after_ms(1000);
+  // j1 asks pool-1 again; j2, whose model starts already, waits for it.
+  EXPECT_EQ(refuse(being_read()), "pool-1");
+  d.send(CancelRequested{{}, base::JobId("j1"), jobs::CancelReason::kClientRequest});
+  d.after_ms(1000);
+  EXPECT_EQ(refuse(base::Error{ErrorCode::kCorruptFile, "broken", {}}), "pool-2");
+  EXPECT_TRUE(std::ranges::none_of(d.all<Finish>(), [](const Finish& f) { return f.job_id.value == "j2"; }))
+      << "pool-1 may have it when its disk answers";
+  EXPECT_EQ(d.only<StartWorker>().pool_id.value, "pool-1") << "nobody else could";
+}
+
 // Two models that do not fit together, the earlier one the larger: its device is not filled again while it is cleared.
 TEST(Workers, AClearedDeviceIsKeptForTheJobThatWaited) {
   Driver d(two_workers_on_a_device());

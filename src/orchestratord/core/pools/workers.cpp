@@ -21,6 +21,8 @@ using wire::WorkerStatus;
 namespace {
 // When a start failed for reasons outside the model: long enough not to spin, short enough not to be felt.
 constexpr std::int64_t kPostponeStartMs = 1000;
+// So a disk that stalls is asked for a model twice a minute where another pool could run the jobs.
+constexpr std::int64_t kPutOffPoolMs = 30'000;
 
 // The pool has a start of ours, or of the process before us, that we do not know of yet.
 bool is_loading_there(const Error& error) { return base::has_detail(error, "reason", "MODEL_LOADING"); }
@@ -120,6 +122,8 @@ void Workers::on(StartWorkerAnswered& e) {
   if (lost) return postpone_start(start.model);
   if (is_being_read(*e.error)) {
     s_.desired.put_start_off(start.pool_id, e.worker_id, now_.mono_ms + kPostponeStartMs);
+    model(start.model).starts.put_off(start.pool_id, now_.mono_ms, now_.mono_ms + kPutOffPoolMs);
+    recheck_all_at(now_.mono_ms + kPutOffPoolMs);
     return postpone_start(start.model);
   }
   s_.pools.ask_state(pool.endpoint);  // it sees its device differently than we do
@@ -312,7 +316,7 @@ void Workers::start_failed(const FailedStart& start, Error error) {
     const bool concerned =
         start.group ? index == *start.group : tier(l, start.pool_id, start.gpu_id) != placement::Tier::kExcluded;
     if (!concerned) continue;
-    const bool other_pool = has_other_pool(l, s_.replicas.replica_rule(m, &l), start.pool_id);
+    const bool other_pool = has_other_pool(l, s_.replicas.replica_rule(m, &l), start.pool_id, When::kEver);
     if (l.start_round.failed(start.pool_id, start.gpu_id, error, other_pool) == StartRound::Verdict::kGiveUp) {
       given_up.push_back(index);
     } else {
@@ -340,12 +344,15 @@ void Workers::start_failed(const FailedStart& start, Error error) {
   }
 }
 
-// Whether a pool beside `failed` that its round does not rule out could run the group's jobs, now or when it is back.
-bool Workers::has_other_pool(const JobGroup& l, const ReplicaRule& rule, const std::optional<base::PoolId>& failed) {
+bool Workers::has_other_pool(const JobGroup& l, const ReplicaRule& rule, const std::optional<base::PoolId>& failed,
+                             When when) {
   const wire::ModelFacts& facts = l.facts;
+  const placement::StartControl& starts = model(l.model).starts;
   return std::ranges::any_of(registry_.pools(), [&](const auto& item) {
     const auto& [pool_id, pool] = item;
     if (pool_id == failed || l.start_round.is_ruled_out(pool_id) || s_.desired.is_closed(pool_id)) return false;
+    if (when == When::kNow && (!s_.desired.pool_open(pool_id) || starts.is_put_off(pool_id, now_.mono_ms)))
+      return false;
     const auto places = pools::places_for(pool, facts.devices, l.placement.require_device_mask);
     return std::ranges::any_of(places, [&](const pools::Place& place) {
       return place.is_healthy() && place.potential_bytes() >= facts.memory_bytes &&

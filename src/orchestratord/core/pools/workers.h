@@ -34,7 +34,10 @@ class Workers : Handler {
   void reserve(Worker& worker, GroupIndex group_index);
   void reserve(const base::PoolId& pool, const std::string& mask, GroupIndex group_index);
   std::optional<placement::Reservation> reservation(const base::PoolId& pool, const std::string& gpu_id) const;
-  bool has_other_pool(const JobGroup& l, const ReplicaRule& rule, const std::optional<base::PoolId>& failed);
+  // Whether a pool beside `failed` that its round does not rule out could run the group's jobs: now or when it is back; or now, where
+  // starts of its model are not put off.
+  enum class When : std::uint8_t { kEver, kNow };
+  bool has_other_pool(const JobGroup& l, const ReplicaRule& rule, const std::optional<base::PoolId>& failed, When when);
   // It leaves when it is idle.
   void retire(Worker& worker);
   // Whether a pass may stop one, or a device is being cleared.

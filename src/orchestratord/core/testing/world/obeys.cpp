@@ -133,6 +133,10 @@ void World::obey(const StartWorker& c) {
 
 // What pool-managerd looks at before a start.
 std::optional<base::Error> World::start(SimPool& pool, const wire::StartWorkerRequest& request) {
+  if (!healing_ && chance(5)) {
+    ++seen["start refused: being read"];
+    return base::Error{ErrorCode::kPoolUnready, "sim", {}}.with("reason", std::string("MODEL_BEING_READ"));
+  }
   const auto devices = wire::devices_of(request.gpu_id);
   const ModelOnShelf& model = model_on_shelf("sha256:" + request.model_ref.substr(6));
   for (const wire::GpuInfo& gpu : pool.base.gpus) {
