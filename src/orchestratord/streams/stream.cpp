@@ -157,7 +157,7 @@ bool Stream::let_go(bool also_read) {
   return true;
 }
 
-void Stream::attach(const Reader& reader, std::int64_t now_ms) {
+bool Stream::attach(const Reader& reader, std::int64_t now_ms) {
   ASSERT(reader.renderer != nullptr);
   const auto client = std::make_shared<Client>();
   client->exchange = reader.exchange;
@@ -170,7 +170,10 @@ void Stream::attach(const Reader& reader, std::int64_t now_ms) {
   {
     const std::lock_guard lock(mutex_);
     now_ms_ = std::max(now_ms_, now_ms);
-    if (is_let_go_) return void(client->exchange->respond_error(let_go_error()));  // it was found before
+    if (is_let_go_) {  // it was found before
+      client->exchange->respond_error(let_go_error());
+      return false;
+    }
     clients_.push_back(client);
     clients_gone_ms_.reset();
     if (client->renderer->streams()) {
@@ -184,6 +187,7 @@ void Stream::attach(const Reader& reader, std::int64_t now_ms) {
   // Outside the lock: a client that is gone already is told on this thread.
   reader.exchange->on_close(
       [self = shared_from_this(), client](net::CloseReason reason) { self->on_closed(client, reason); });
+  return true;
 }
 
 void Stream::pump_all(std::int64_t now_ms) {

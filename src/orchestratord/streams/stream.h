@@ -67,8 +67,9 @@ class Stream : public std::enable_shared_from_this<Stream> {
     net::http::Headers headers{};          // of the answer, besides the renderer's
     bool observes = false;                 // that it leaves, or has read all, changes nothing for the job
   };
-  // Answers the exchange with the stream from now until it ends, or once it has ended: as the renderer has it.
-  void attach(const Reader& reader, std::int64_t now_ms);
+  // Answers the exchange with the stream from now until it ends, or once it has ended: as the renderer has it. False: its tokens are held
+  // no more, and the exchange was answered with STREAM_OFFSET_GONE.
+  bool attach(const Reader& reader, std::int64_t now_ms);
 
   // Writes keep-alive comments, drops slow clients, ends the grace of a lost client. Returns when the next keep-alive
   // comment is due, if nothing is written until then; nullopt: never.

@@ -2,11 +2,9 @@
 
 #include <utility>
 
-#include "net/http/error_response.h"
-
 namespace llorch::orchestratord::http::tasks {
 
-bool Collector::close(std::optional<net::Response> answer) {
+bool Collector::close(std::optional<base::Result<net::Response>> answer) {
   const std::lock_guard lock(mutex_);
   if (closed_) return false;
   closed_ = true;
@@ -18,7 +16,9 @@ bool Collector::close(std::optional<net::Response> answer) {
 
 bool Collector::respond(net::Response response) { return close(std::move(response)); }
 
-bool Collector::respond_error(const base::Error& error) { return close(net::http::error_response(error, {})); }
+bool Collector::respond_error(const base::Error& error) {
+  return close(base::Result<net::Response>(base::fail(error)));
+}
 
 bool Collector::start_stream(int status, net::http::Headers headers) {
   const std::lock_guard lock(mutex_);

@@ -14,8 +14,9 @@ namespace llorch::orchestratord::http::tasks {
 // Thread-safe. What it calls, it posts: streams write to it under their own lock.
 class Collector final : public net::Exchange {
  public:
-  // Gets the whole answer, or nothing where the answer was cut off: this process stops, or the job was refused after all.
-  using Done = std::function<void(std::optional<net::Response>)>;
+  // Gets the whole answer; an error where the stream has none to give (STREAM_OFFSET_GONE); or nothing where the answer was cut off: this
+  // process stops, or the job was refused after all.
+  using Done = std::function<void(std::optional<base::Result<net::Response>>)>;
   // `done` is called once, on `executor`, which outlives the collector.
   Collector(net::Executor& executor, Done done) : executor_(executor), done_(std::move(done)) {}
 
@@ -33,7 +34,7 @@ class Collector final : public net::Exchange {
   void on_close(std::function<void(net::CloseReason)> fn) override;
 
  private:
-  bool close(std::optional<net::Response> answer);
+  bool close(std::optional<base::Result<net::Response>> answer);
 
   net::Executor& executor_;
   mutable std::mutex mutex_;

@@ -51,7 +51,12 @@ class LossNoter final : public streams::Renderer {
 class Run : public std::enable_shared_from_this<Run> {
  public:
   Run(const Context& context, Submitter& submitter, DeferredJobPtr job, DeferredEvents events, DeferredOptions options)
-      : context_(context), submitter_(submitter), job_(std::move(job)), events_(std::move(events)), options_(options) {}
+      : context_(context),
+        submitter_(submitter),
+        job_(std::move(job)),
+        events_(std::move(events)),
+        options_(options),
+        asked_unix_ms_(options.asked_unix_ms.value_or(context.clock->now().unix_ms)) {}
 
   void submit() {
     context_.request_executor->post([self = shared_from_this()] { self->submit_now(); });
@@ -80,17 +85,19 @@ class Run : public std::enable_shared_from_this<Run> {
     auto noter = std::make_shared<LossNoter>(job_->make_renderer(*first_, admission->reading));
     // Ahead of every client, so that what is done with the answer is begun before a client has its end.
     auto collector = std::make_shared<Collector>(
-        *context_.files,
-        [self = shared_from_this(), noter, job_id, reading = admission->reading](std::optional<net::Response> answer) {
+        *context_.files, [self = shared_from_this(), noter, job_id,
+                          reading = admission->reading](std::optional<base::Result<net::Response>> answer) {
           if (!answer) return;
-          if (noter->lost()) return self->find_ended(job_id, reading);
+          // Let go of for want of memory, since it was found: its tokens are held no more.
+          const bool is_gone = !*answer && answer->error().code == base::ErrorCode::kStreamOffsetGone;
+          if (is_gone || noter->lost()) return self->find_ended(job_id, reading);
           self->events_.done(*std::move(answer));
         });
-    admission->stream->attach({.exchange = std::move(collector),
-                               .renderer = std::move(noter),
-                               .correlation_id = job_->submission.correlation_id},
-                              context_.clock->now().mono_ms);
-    events_.admitted(*first_, *admission);
+    const bool is_held = admission->stream->attach({.exchange = std::move(collector),
+                                                    .renderer = std::move(noter),
+                                                    .correlation_id = job_->submission.correlation_id},
+                                                   context_.clock->now().mono_ms);
+    if (is_held) events_.admitted(*first_, *admission);  // else nobody else could read it either
   }
 
   void find_ended(const base::JobId& job_id, const std::shared_ptr<const chat::Reading>& reading) {
@@ -117,11 +124,10 @@ class Run : public std::enable_shared_from_this<Run> {
     submit();
   }
 
-  // Whether this end is the one that the caller was charged for, and has not seen because a process ended. What completed before the
-  // caller asked, he may have had and deleted.
+  // Whether this end is the one that the caller was charged for, and has not seen because a process ended or its stream was let go of.
+  // What completed before the caller asked, he may have had and deleted.
   bool is_charged(const store::JobProgress& progress) const {
-    return options_.asked_unix_ms && progress.status == wire::JobStatus::kCompleted &&
-           progress.finished_unix_ms.value_or(0) >= *options_.asked_unix_ms;
+    return progress.status == wire::JobStatus::kCompleted && progress.finished_unix_ms.value_or(0) >= asked_unix_ms_;
   }
 
   const Context& context_;
@@ -129,6 +135,7 @@ class Run : public std::enable_shared_from_this<Run> {
   const DeferredJobPtr job_;
   const DeferredEvents events_;
   const DeferredOptions options_;
+  const std::int64_t asked_unix_ms_;
   std::optional<wire::SubmitReply> first_;
   std::optional<std::uint64_t> seed_;               // of the first try
   std::optional<std::int64_t> charged_max_tokens_;  // of one that completed
