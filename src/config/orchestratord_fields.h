@@ -176,10 +176,13 @@ struct Table<PersistenceConfig> {
         optional("postgresql", &S::postgresql),
         optional("payload_spool", &S::payload_spool, "Keep the sealed prompt of waiting jobs over a restart."),
         optional("retention_ms", &S::retention_ms, "How long records of finished jobs are kept.", kMilliseconds),
-        optional("retention_count", &S::retention_count, "How many of them are kept; the oldest go first.", {0, 1e9}),
-        optional("retention_bytes", &S::retention_bytes,
-                 "What the database may take beside the prompts of live jobs; the oldest finished jobs go first.",
-                 {1 << 20, 1e15})};
+        optional("retention_count", &S::retention_count,
+                 "How many of them are kept; the oldest of the tenant that holds the most go first.", {0, 1e9}),
+        optional(
+            "retention_bytes", &S::retention_bytes,
+            "What the database may take beside the prompts of live jobs; the oldest finished jobs of the tenant that "
+            "holds the most go first.",
+            {1 << 20, 1e15})};
   }
 };
 template <>

@@ -1,6 +1,7 @@
 #pragma once
 // The seam between what a store means (group commit, keys, refused jobs, retention) and the database that holds the rows.
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -38,6 +39,9 @@ struct Update {
   const Transition* transition = nullptr;
   Attempt attempt = Attempt::kFirst;
   base::Result<> result;  // NOT_FOUND, CONFLICT: the job is terminal already
+  // Of a job that ended by it: whose record it is, and what that counts as.
+  std::string tenant_id{};
+  std::int64_t record_bytes = 0;
 };
 struct PoolSeen {
   KnownPool pool;  // leaves the desired state of a known one as it is
@@ -56,12 +60,23 @@ struct SessionGone {
 using Note =
     std::variant<std::vector<Checkpoint>, core::sessions::SessionRecord, SessionGone, PoolSeen, PoolDesired, PoolGone>;
 
-// The oldest finished jobs go; their sums stay with their sessions, and with their tenants by the day on which they ended.
+// Records of finished jobs.
+struct Records {
+  std::int64_t count = 0;
+  std::int64_t bytes = 0;  // what they count as, each as it came and as it goes
+};
+using RecordsByTenant = std::map<std::string, Records>;
+
+// Finished jobs go, the oldest first; their sums stay with their sessions, and with their tenants by the day on which they ended.
 struct Removal {
+  struct Part {
+    std::optional<std::string> tenant_id;  // of this one; absent: of all
+    std::int64_t count_max = 0;            // all parts together keep a commit short
+  };
   std::int64_t finished_before_unix_ms = 0;
-  std::int64_t count_max = 0;          // keeps commits short
+  std::vector<Part> parts;
   std::int64_t days_from_unix_ms = 0;  // the begin of a day; sums of earlier days go
-  std::int64_t removed_count = 0;      // out
+  RecordsByTenant removed{};           // out
 };
 
 // One transaction, written in this order.
@@ -76,7 +91,7 @@ struct Changes {
 inline constexpr std::int64_t kDayMs = 24LL * 3600 * 1000;
 
 struct FinishedJobs {
-  std::int64_t count = 0;
+  RecordsByTenant records;
   std::optional<std::int64_t> latest_unix_ms{};  // when the last of them ended
 };
 
@@ -106,8 +121,9 @@ class Backend {
   virtual Ended commit(Changes changes) = 0;
   // Reads all rows, so only for the start.
   virtual base::Result<FinishedJobs> finished_jobs() = 0;
-  // Bytes in the database, without the payloads of live jobs, which have `payload_bytes`.
-  virtual base::Result<std::int64_t> record_bytes(std::int64_t payload_bytes) = 0;
+  // Bytes in the database, without the payloads of live jobs, which have `payload_bytes`. Where its files do not say that, what its
+  // finished jobs count as: `counted_bytes`.
+  virtual base::Result<std::int64_t> record_bytes(std::int64_t payload_bytes, std::int64_t counted_bytes) = 0;
   // Gives a little of the space that nothing needs any more back to the file system; whether there is more.
   virtual base::Result<bool> give_back_space() = 0;
 

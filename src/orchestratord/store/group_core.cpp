@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/assert.h"
+#include "base/fair_share.h"
 #include "base/log.h"
 #include "base/settled_clock.h"
 #include "orchestratord/store/payload/payload_keys.h"
@@ -74,6 +75,42 @@ struct Batch {
   bool writes() const { return !admissions.empty() || !moves.empty() || !notes.empty(); }
 };
 
+// Records of finished jobs that are kept.
+class KeptRecords {
+ public:
+  explicit KeptRecords(RecordsByTenant of_tenants) : of_tenants_(std::move(of_tenants)) {
+    for (const auto& [tenant_id, records] : of_tenants_) {
+      all_.count += records.count;
+      all_.bytes += records.bytes;
+    }
+  }
+  const Records& all() const { return all_; }
+  const RecordsByTenant& of_tenants() const { return of_tenants_; }
+  void add(const std::string& tenant_id, const Records& more) { change(tenant_id, more.count, more.bytes); }
+  void remove(const std::string& tenant_id, const Records& gone) { change(tenant_id, -gone.count, -gone.bytes); }
+
+ private:
+  void change(const std::string& tenant_id, std::int64_t count, std::int64_t bytes) {
+    const auto tenant = of_tenants_.try_emplace(tenant_id).first;
+    for (Records* records : {&tenant->second, &all_}) {
+      records->count += count;
+      records->bytes += bytes;
+    }
+    if (tenant->second.count == 0) of_tenants_.erase(tenant);
+  }
+
+  RecordsByTenant of_tenants_;
+  Records all_;
+};
+
+// Records that are too many.
+struct Excess {
+  std::int64_t count = 0;
+  bool is_of_bytes = false;  // by retention.bytes_max, so tenants share bytes; else they share retention.count_max
+};
+
+std::int64_t mean_bytes(const Records& records) { return std::max<std::int64_t>(1, records.bytes / records.count); }
+
 std::int64_t bytes_of(const PayloadRow& row) {
   return static_cast<std::int64_t>(row.nonce.size() + row.ciphertext.size());
 }
@@ -101,7 +138,8 @@ class GroupCore final : public StoreCore {
   void answer(const Query& query);
   base::Result<RestoredState> read_live();
   void sync_erasures();
-  std::int64_t excess();
+  Excess excess();
+  std::vector<Removal::Part> parts_of(const Excess& excess, std::int64_t count_max) const;
   std::optional<Removal> due_removal(std::int64_t count_max);
   void finish_removal(const std::optional<Removal>& removal, const Ended& ended);
   void clean_up();
@@ -130,7 +168,7 @@ class GroupCore final : public StoreCore {
   std::int64_t space_due_ms_ = 0;
   std::int64_t count_due_ms_ = 0;                   // after a count that failed
   std::optional<base::SettledClock> expiry_clock_;  // set by open()
-  std::optional<std::int64_t> finished_count_;      // none after an error: to be counted
+  std::optional<KeptRecords> records_;              // none after an error: to be counted
   struct Backup {
     BackupOrder order;
     std::unique_ptr<DatabaseCopy> copy;
@@ -142,8 +180,8 @@ class GroupCore final : public StoreCore {
 base::Result<> GroupCore::open() {
   keys_.emplace(std::move(options_.keys), *options_.entropy);
   std::set<payload::Slot> live;
-  const FinishedJobs finished = TRY(options_.backend->finished_jobs());
-  finished_count_ = finished.count;
+  FinishedJobs finished = TRY(options_.backend->finished_jobs());
+  records_.emplace(std::move(finished.records));
   std::optional<std::int64_t> newest_unix_ms = finished.latest_unix_ms;
   for (const LiveJob& job : TRY(options_.backend->live_jobs())) {
     newest_unix_ms = std::max(newest_unix_ms, std::optional(job.job.submitted_unix_ms));
@@ -325,7 +363,8 @@ void GroupCore::commit(Batch& batch) {
   std::vector<Update> updates;
   for (const Move& move : batch.moves) {
     const bool repeat = moves_in_doubt_.contains(move.transition.job_id);
-    updates.push_back({&move.transition, repeat ? Attempt::kRepeat : Attempt::kFirst, {}});
+    updates.push_back(
+        {.transition = &move.transition, .attempt = repeat ? Attempt::kRepeat : Attempt::kFirst, .result = {}});
   }
   std::optional<Removal> removal = due_removal(kRemovedPerCommitJobs);
   const Ended ended = options_.backend->commit({inserts, updates, batch.notes, removal ? &*removal : nullptr});
@@ -379,7 +418,7 @@ void GroupCore::finish_admissions(std::vector<Prepared> prepared, const std::vec
 }
 
 void GroupCore::finish_moves(std::vector<Move>& moves, const std::vector<Update>& updates, const Ended& ended) {
-  std::int64_t ended_count = 0;
+  bool any_ended = false;
   bool is_repeated = false;  // its row may have ended, and been counted, the first time
   for (std::size_t i = 0; i < moves.size(); ++i) {
     const Transition& transition = moves[i].transition;
@@ -396,15 +435,15 @@ void GroupCore::finish_moves(std::vector<Move>& moves, const std::vector<Update>
       if (const auto slot = forget_payload(transition.job_id)) keys_->erase(*slot);
     }
     if (written && terminal) {
-      ++ended_count;
+      any_ended = true;
       is_repeated |= updates[i].attempt == Attempt::kRepeat;
+      if (records_) records_->add(updates[i].tenant_id, {.count = 1, .bytes = updates[i].record_bytes});
     }
     moves[i].done(updates[i].result);
   }
-  if (ended_count == 0) return;
-  if (is_repeated) finished_count_.reset();
-  if (finished_count_) *finished_count_ += ended_count;
-  if (excess() > 0) clean_up_due_ms_ = std::min(clean_up_due_ms_, now_ms() + kRemovalDelayMs);
+  if (!any_ended) return;
+  if (is_repeated) records_.reset();
+  if (excess().count > 0) clean_up_due_ms_ = std::min(clean_up_due_ms_, now_ms() + kRemovalDelayMs);
 }
 
 void GroupCore::note_health(const Ended& ended) {
@@ -470,27 +509,54 @@ void GroupCore::sync_erasures() {
   }
 }
 
-// How many of the finished jobs are too many, by count or by bytes. 0 also if the disk does not say: it may read all rows for
+// How many of the finished jobs are too many, by count or by bytes. None also if the disk does not say: it may read all rows for
 // that, so it is asked again in the next period.
-std::int64_t GroupCore::excess() {
+Excess GroupCore::excess() {
   const bool may_ask = now_ms() >= count_due_ms_;
-  if (!finished_count_) {
-    if (!may_ask) return 0;
-    const auto finished = options_.backend->finished_jobs();
+  if (!records_) {
+    if (!may_ask) return {};
+    auto finished = options_.backend->finished_jobs();
     if (!finished) {
       count_due_ms_ = now_ms() + kCleanUpPeriodMs;
-      return 0;
+      return {};
     }
-    finished_count_ = finished->count;
+    records_.emplace(std::move(finished->records));
   }
-  if (*finished_count_ == 0) return 0;
-  const std::int64_t by_count = *finished_count_ - options_.retention.count_max;
+  const Records& all = records_->all();
+  if (all.count == 0) return {};
+  const Excess by_count{.count = all.count - options_.retention.count_max, .is_of_bytes = false};
   if (!may_ask) return by_count;
-  const auto bytes = options_.backend->record_bytes(payload_bytes_);
-  if (!bytes) count_due_ms_ = now_ms() + kCleanUpPeriodMs;
-  const std::int64_t over = bytes ? *bytes - options_.retention.bytes_max : 0;
-  const std::int64_t mean = bytes ? std::max<std::int64_t>(1, *bytes / *finished_count_) : 1;
-  return std::max(by_count, over > 0 ? over / mean + 1 : 0);
+  const auto bytes = options_.backend->record_bytes(payload_bytes_, all.bytes);
+  if (!bytes) {
+    count_due_ms_ = now_ms() + kCleanUpPeriodMs;
+    return by_count;
+  }
+  const std::int64_t over = *bytes - options_.retention.bytes_max;
+  if (over <= 0) return by_count;
+  const Excess by_bytes{.count = over / mean_bytes({.count = all.count, .bytes = *bytes}) + 1, .is_of_bytes = true};
+  return by_bytes.count > by_count.count ? by_bytes : by_count;
+}
+
+// `count_max` of the records that are too many, of the tenants that hold more than their share: whoever ends many jobs takes nobody else's
+// records. A tenant alone has them all.
+std::vector<Removal::Part> GroupCore::parts_of(const Excess& excess, std::int64_t count_max) const {
+  std::int64_t left = std::min(excess.count, count_max);
+  if (records_->of_tenants().size() == 1) return {{.tenant_id = {}, .count_max = left}};
+  const auto held = [&](const Records& records) { return excess.is_of_bytes ? records.bytes : records.count; };
+  const std::int64_t wanted = excess.count * (excess.is_of_bytes ? mean_bytes(records_->all()) : 1);
+  std::vector<std::int64_t> by_tenant;
+  for (const auto& [tenant_id, records] : records_->of_tenants()) by_tenant.push_back(held(records));
+  const std::int64_t share = base::fair_share(by_tenant, std::max<std::int64_t>(0, held(records_->all()) - wanted));
+  std::vector<Removal::Part> parts;
+  for (const auto& [tenant_id, records] : records_->of_tenants()) {
+    const std::int64_t over = held(records) - share;
+    if (over <= 0) continue;
+    const std::int64_t each = excess.is_of_bytes ? mean_bytes(records) : 1;
+    parts.push_back({.tenant_id = tenant_id, .count_max = std::min(left, (over + each - 1) / each)});
+    left -= parts.back().count_max;
+    if (left == 0) break;
+  }
+  return parts;
 }
 
 // One slice: what comes meanwhile waits for no more than that. Jobs that are too many go with any commit, and some more with
@@ -498,25 +564,33 @@ std::int64_t GroupCore::excess() {
 // period.
 std::optional<Removal> GroupCore::due_removal(std::int64_t count_max) {
   const std::int64_t now = now_ms();
-  const std::int64_t too_many = clean_up_due_ms_ <= now + kRemovalDelayMs ? excess() : 0;
-  if (too_many <= 0 && now < clean_up_due_ms_) return std::nullopt;
+  Excess too_many = clean_up_due_ms_ <= now + kRemovalDelayMs ? excess() : Excess();
+  if (too_many.count <= 0 && now < clean_up_due_ms_) return std::nullopt;
   const std::int64_t unix_ms = expiry_clock_->unix_ms();
   const std::int64_t days_from = unix_ms - unix_ms % kDayMs;
-  if (too_many <= 0) return Removal{unix_ms - options_.retention.ms, count_max, days_from};
-  const std::int64_t ahead = std::min(*finished_count_ / kAheadDivisor, kRemovedPerCommitJobs);
-  return Removal{kAnyTime, std::min(too_many + ahead, count_max), days_from};
+  if (too_many.count <= 0) {
+    return Removal{.finished_before_unix_ms = unix_ms - options_.retention.ms,
+                   .parts = {{.tenant_id = {}, .count_max = count_max}},
+                   .days_from_unix_ms = days_from};
+  }
+  too_many.count += std::min(records_->all().count / kAheadDivisor, kRemovedPerCommitJobs);
+  return Removal{
+      .finished_before_unix_ms = kAnyTime, .parts = parts_of(too_many, count_max), .days_from_unix_ms = days_from};
 }
 
 // What failed is tried again in the next period.
 void GroupCore::finish_removal(const std::optional<Removal>& removal, const Ended& ended) {
   if (!removal) return;
-  if (ended.in_doubt) finished_count_.reset();
-  const std::int64_t removed = ended.result ? removal->removed_count : 0;
-  if (finished_count_) *finished_count_ -= removed;
+  if (ended.in_doubt) records_.reset();
+  std::int64_t removed = 0;
+  for (const auto& [tenant_id, gone] : ended.result ? removal->removed : RecordsByTenant()) {
+    removed += gone.count;
+    if (records_) records_->remove(tenant_id, gone);
+  }
   const std::int64_t now = now_ms();
   if (removed > 0 && space_due_ms_ == kNever) space_due_ms_ = now + kSpacePauseMs;
   const bool by_age = removal->finished_before_unix_ms != kAnyTime;
-  const bool more = removed > 0 && (excess() > 0 || (by_age && removed == removal->count_max));
+  const bool more = removed > 0 && (excess().count > 0 || (by_age && removed == removal->parts[0].count_max));
   clean_up_due_ms_ = more ? now : now + kCleanUpPeriodMs;
 }
 

@@ -74,6 +74,32 @@ TEST_F(PostgresMigrationsTest, JobsOfTenantsKeepTheirOwners) {
   EXPECT_EQ(lines("SELECT job_id FROM jobs WHERE tenant_id = 'bob' AND strpos(task_id, ':') > 0"), "b\n");
 }
 
+// Records of an older program count as new ones do.
+TEST_F(PostgresMigrationsTest, RecordsOfAnOlderStoreAreThoseOfTheirTenants) {
+  ASSERT_TRUE(migrate(*connection_, migrations().first(7), 1));
+  struct Old {
+    const char *job, *tenant, *params, *status, *end;
+  };
+  for (const Old& old :
+       {Old{"a", "alice", "{}", "completed", "9, '{}'"}, Old{"b", "bob", "{}", "completed", "7, '{}'"},
+        Old{"c", "bob", "{\"a\":1}", "failed", "8, '{}'"}, Old{"d", "bob", "{}", "queued", "NULL, NULL"}}) {
+    const auto inserted = connection_->execute(
+        "INSERT INTO jobs (job_id, task_id, tenant_id, correlation_id, request_hash, priority, model, model_ref, "
+        "model_facts, prompt_hash, params, max_tokens, seed, on_disconnect, tokens_in, created_at, status, "
+        "completed_at, terminal_event) VALUES ('" +
+        std::string(old.job) + "', '" + old.job + "', '" + old.tenant +
+        "', 'c', 'rr', 'batch', 'm', 'mr', '{}', 'pp', '" + old.params + "', 3, 7, 'cancel', 2, 3, '" + old.status +
+        "', " + old.end + ")");
+    ASSERT_TRUE(inserted) << inserted.error().message;
+  }
+  const auto migrated = migrate(*connection_, migrations(), 2);
+  ASSERT_TRUE(migrated) << migrated.error().message;
+  // 200, and of texts 16 bytes beside the name of the tenant, and 5 more in one row.
+  EXPECT_EQ(lines("SELECT tenant_id || ' ' || count(*) || ' ' || sum(record_bytes) FROM jobs "
+                  "WHERE completed_at IS NOT NULL GROUP BY tenant_id ORDER BY tenant_id"),
+            "alice 1 221\nbob 2 443\n");
+}
+
 // Rows are written anew: that is no silence of the server.
 TEST_F(PostgresMigrationsTest, AMigrationTakesAsLongAsItTakes) {
   const std::string conninfo = PostgresServer::instance()->create_database();

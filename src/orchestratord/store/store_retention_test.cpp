@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -21,6 +22,12 @@ namespace {
 class StoreRetentionTest : public EveryStore {};
 INSTANTIATE_TEST_SUITE_P(Kinds, StoreRetentionTest, ::testing::Values(StoreKind::kSqlite, StoreKind::kPostgresql),
                          name_of);
+
+Admission of_tenant(const std::string& tenant_id, const std::string& job_id) {
+  Admission a = admission(job_id, std::nullopt);
+  a.job.tenant_id = tenant_id;
+  return a;
+}
 
 // A budget that a removed row refills is no budget.
 TEST_P(StoreRetentionTest, WhatAJobUsedOutlivesItsRow) {
@@ -45,13 +52,16 @@ TEST_P(StoreRetentionTest, WhatAJobUsedOutlivesItsRow) {
     charged.progress.decode_time_ms = 7;
     ASSERT_TRUE(apply(*store, charged));
     ASSERT_TRUE(apply(*store, finished("job-2", now)));
+    ASSERT_TRUE(admit(*store, of_tenant("bob", "job-4")));
+    ASSERT_TRUE(apply(*store, finished("job-4", now)));
     before = use_of(store->restore().value());
   }
   EXPECT_NE(before.find("3 turns, 6 in, 10 out, 7 ms"), std::string::npos) << before;
-  EXPECT_NE(before.find("ada: 16"), std::string::npos) << before;
+  EXPECT_NE(before.find("ada: 16 bob: 8"), std::string::npos) << before;
   auto store = bed.open({.ms = StoreBed::kKeepAll, .count_max = 0});
   EXPECT_FALSE(find(*store, "job-1").value());
   EXPECT_FALSE(find(*store, "job-2").value());
+  EXPECT_FALSE(find(*store, "job-4").value());
   EXPECT_TRUE(find(*store, "job-3").value());
   EXPECT_EQ(use_of(store->restore().value()), before);
 }
@@ -150,10 +160,17 @@ TEST_P(StoreRetentionTest, AJumpOfTheWallClockKeepsWhatATenantUsed) {
   EXPECT_EQ(tenants[0].tokens, used);
 }
 
-std::int64_t kept_count(Store& store) {
+std::map<std::string, std::int64_t> kept_by_tenant(Store& store) {
   std::promise<base::Result<std::vector<JobRecord>>> list;
   store.list({.count_max = 10'000}, [&](auto r) { list.set_value(std::move(r)); });
-  return static_cast<std::int64_t>(list.get_future().get().value().size());
+  std::map<std::string, std::int64_t> counts;
+  for (const JobRecord& job : list.get_future().get().value()) ++counts[job.tenant_id];
+  return counts;
+}
+std::int64_t kept_count(Store& store) {
+  std::int64_t count = 0;
+  for (const auto& [tenant_id, kept] : kept_by_tenant(store)) count += kept;
+  return count;
 }
 
 // Finished jobs are bounded by their count: the oldest go first, live ones never.
@@ -171,13 +188,58 @@ TEST_P(StoreRetentionTest, KeepsNoMoreFinishedJobsThanItsLimit) {
   EXPECT_EQ(live_jobs(*store).at(0).payload, "payload");
 }
 
+// Whoever submits and cancels without end takes the place of its own records, of nobody else's.
+TEST_P(StoreRetentionTest, ATenantThatEndsManyJobsTakesNobodyElsesRecords) {
+  const StoreBed bed(GetParam());
+  constexpr std::int64_t kMost = 20;
+  auto store = bed.open({.ms = StoreBed::kKeepAll, .count_max = kMost});
+  for (int i = 0; i < 5; ++i) {
+    const std::string id = "quiet-" + std::to_string(i);
+    ASSERT_TRUE(admit(*store, of_tenant("quiet", id)));
+    ASSERT_TRUE(apply(*store, finished(id)));
+  }
+  for (int i = 0; i < 200; ++i) {
+    const std::string id = "loud-" + std::to_string(i);
+    ASSERT_TRUE(admit(*store, of_tenant("loud", id)));
+    Transition end = cancelled(id);
+    end.progress.finished_unix_ms = 1'700'000'002'000 + i;
+    ASSERT_TRUE(apply(*store, end));
+  }
+  while (kept_count(*store) > kMost) std::this_thread::yield();
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(find(*store, "quiet-" + std::to_string(i)).value()) << i;
+  EXPECT_TRUE(find(*store, "loud-199").value());
+  EXPECT_FALSE(find(*store, "loud-0").value());
+}
+
+// Those that hold more than their share come down to it together.
+TEST_P(StoreRetentionTest, TenantsShareWhatIsKept) {
+  const StoreBed bed(GetParam());
+  constexpr std::int64_t kMost = 30;
+  {
+    auto store = bed.open();
+    for (const auto& [tenant_id, count] : {std::pair("ada", 40), std::pair("bob", 5), std::pair("eve", 30)}) {
+      for (int i = 0; i < count; ++i) {
+        const std::string id = tenant_id + std::to_string(i);
+        ASSERT_TRUE(admit(*store, of_tenant(tenant_id, id)));
+        ASSERT_TRUE(apply(*store, finished(id)));
+      }
+    }
+  }
+  auto store = bed.open({.ms = StoreBed::kKeepAll, .count_max = kMost});
+  while (kept_count(*store) > kMost) std::this_thread::yield();
+  auto kept = kept_by_tenant(*store);
+  EXPECT_EQ(kept["bob"], 5);
+  EXPECT_NEAR(static_cast<double>(kept["ada"]), static_cast<double>(kept["eve"]), 1);
+  EXPECT_GE(kept["ada"], 10);
+}
+
 // Takes whatever it is given, and cannot say how much it holds.
 class UncountedBackend final : public Backend {
  public:
   explicit UncountedBackend(int& asked) : asked_(asked) {}
   Ended commit(Changes) override { return {}; }
-  base::Result<FinishedJobs> finished_jobs() override { return FinishedJobs{.count = 1}; }
-  base::Result<std::int64_t> record_bytes(std::int64_t) override {
+  base::Result<FinishedJobs> finished_jobs() override { return FinishedJobs{.records = {{"", {.count = 1}}}}; }
+  base::Result<std::int64_t> record_bytes(std::int64_t, std::int64_t) override {
     ++asked_;
     return base::fail(base::ErrorCode::kStoreUnavailable, "for the test");
   }
@@ -249,6 +311,33 @@ TEST_P(StoreRetentionTest, CountsARecordAlikeWhenItComesAndWhenItGoes) {
   for (const char* id : {"job-57", "job-58", "job-59"}) EXPECT_TRUE(find(*store, id).value()) << id;
 }
 
+// Where bytes are what is short, they are shared: few large records do not take the place of many small ones.
+TEST_P(StoreRetentionTest, TenantsShareBytesWhereTheseAreShort) {
+  const StoreBed bed(GetParam());
+  constexpr int kSmall = 300, kLarge = 200;
+  {
+    auto store = bed.open();
+    std::atomic<int> answers{0};
+    const auto count = [&](const base::Result<>& r) { answers += r.has_value(); };
+    const auto keep = [&](Admission job, const std::string& id) {
+      store->admit(std::move(job), count);
+      store->transition(finished(id), count);
+    };
+    for (int i = 0; i < kSmall; ++i)
+      keep(of_tenant("small", "small-" + std::to_string(i)), "small-" + std::to_string(i));
+    for (int i = 0; i < kLarge; ++i) {
+      Admission job = large("large-" + std::to_string(i));
+      job.job.tenant_id = "large";
+      keep(std::move(job), "large-" + std::to_string(i));
+    }
+    store->stop();
+    ASSERT_EQ(answers, 2 * (kSmall + kLarge));
+  }
+  auto store = bed.open({.ms = StoreBed::kKeepAll, .bytes_max = 2 << 20});
+  while (kept_by_tenant(*store)["large"] > (2 << 20) / 16'384) std::this_thread::yield();
+  EXPECT_EQ(kept_by_tenant(*store)["small"], kSmall);
+}
+
 // ... and by their bytes, and the space of those that went is given back.
 TEST_P(StoreRetentionTest, KeepsNoMoreBytesThanItsLimit) {
   const StoreBed bed(GetParam());
@@ -289,7 +378,7 @@ TEST_P(StoreRetentionTest, KeepsNoMoreBytesThanItsLimit) {
   }
 }
 
-// What a job leaves on disk: 583 bytes by dbstat, of which 66 are indexes.
+// What a job leaves on disk: 583 bytes by dbstat, of which 66 are indexes, and some 20 for the index by tenant.
 TEST(StoreSize, ARecordIsSmall) {
   const TempDir dir;
   constexpr std::uintmax_t kJobs = 2000, kBytesPerJobMax = 700, kEmptyBytesMax = 256 << 10;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/assert.h"
+#include "base/fair_share.h"
 
 namespace llorch::orchestratord::streams {
 namespace {
@@ -107,7 +108,7 @@ std::vector<std::int64_t> StreamHub::held_by_tenant() const {
 // that a slow client has. Past the hard limit that time is not there. Leaves out `read`, by order.
 StreamPtr StreamHub::find_forgettable(const std::set<std::uint64_t>& read) const {
   const std::vector<std::int64_t> held = held_by_tenant();
-  const std::int64_t share = fair_share(held, governor_.bytes_low());
+  const std::int64_t share = base::fair_share(held, governor_.bytes_low());
   const bool is_short = bytes_held_ > governor_.bytes_hard();
   const std::int64_t ended_by_ms = options_.clock->now().mono_ms - options_.limits.slow_client_timeout_ms;
   const base::JobId* found = nullptr;
@@ -178,7 +179,7 @@ StreamHub::Tenant* StreamHub::find_sent(const SentLimits& limits) {
   Tenant* most = nullptr;
   if (bytes_held_ > limits.bytes_max) {
     const std::vector<std::int64_t> held = held_by_tenant();
-    const std::int64_t share = fair_share(held, limits.bytes_max);
+    const std::int64_t share = base::fair_share(held, limits.bytes_max);
     for (auto& [id, tenant] : tenants_) {
       if (held[tenant.number] <= share || tenant.sent.empty()) continue;
       if (most == nullptr || held[tenant.number] > held[most->number]) most = &tenant;

@@ -19,19 +19,8 @@ using base::ErrorCode;
 
 #define LLORCH_PG_JOB_COLUMNS LLORCH_JOB_COLUMNS("j.terminal_event")
 
-// What a row of jobs counts as. Of its texts as they are read: how small the server makes them is known only once they are stored,
-// and asking for a text's length reads nothing of a long one.
-#define LLORCH_PG_TEXT_BYTES(column) "coalesce(octet_length(" column "), 0) + "
-#define LLORCH_PG_ROW_BYTES \
-  "(" LLORCH_PG_TEXT_BYTES("session_id") LLORCH_PG_TEXT_BYTES("worker_id") LLORCH_PG_TEXT_BYTES("pool_id")          \
-  LLORCH_PG_TEXT_BYTES("error_code") LLORCH_PG_TEXT_BYTES("last_error") LLORCH_PG_TEXT_BYTES("terminal_event")      \
-  LLORCH_PG_TEXT_BYTES("last_event_id") LLORCH_PG_TEXT_BYTES("worker_version")                                      \
-  "octet_length(job_id) + octet_length(task_id) + octet_length(correlation_id) + octet_length(request_hash) + "     \
-  "octet_length(model) + octet_length(model_ref) + octet_length(model_facts) + octet_length(prompt_hash) + "        \
-  "octet_length(params) + octet_length(tenant_id) + 200)"
-
-// The server tells how many bytes its rows take by reading all of them.
-constexpr std::chrono::milliseconds kSumTimeout{60'000};  // also in the statement
+// Counting reads an index, and of rows that came since the last vacuum the rows.
+constexpr std::chrono::milliseconds kCountTimeout{60'000};  // also in the statement
 
 // Whether the session is as good as before: its values were wrong (22), its rows (23), others came first (40, 55), the server lacks
 // something now (53), a limit was passed (54), somebody cancelled it (57014), or a file could not be read (58).
@@ -119,7 +108,7 @@ Query session_query(const core::sessions::SessionRecord& session, const std::opt
   return std::move(query.add(job_id));
 }
 
-// The row, and at the end its payload and checkpoint. Answers how many rows changed, and how many exist.
+// The row, and at the end its payload and checkpoint. Answers how many rows changed, how many exist, whose it is and what it counts as.
 Query update_query(const Update& update) {
   const JobProgress& p = update.transition->progress;
   Query query(
@@ -129,12 +118,11 @@ Query update_query(const Update& update) {
       "tokens_generated = coalesce($8, tokens_generated), outcome = $9, stop_reason = $10, error_code = $11, "
       "last_error = $12, terminal_event = $13, last_event_id = $14, decode_time_ms = coalesce($17, decode_time_ms), "
       "worker_version = coalesce($18, worker_version), tokens_in = coalesce($19, tokens_in) "
-      "WHERE job_id = $15 AND (completed_at IS NULL OR $16 <> 0) RETURNING job_id, " LLORCH_PG_ROW_BYTES
-      " AS bytes), "
+      "WHERE job_id = $15 AND (completed_at IS NULL OR $16 <> 0) RETURNING job_id, tenant_id, record_bytes), "
       "unsealed AS (DELETE FROM job_payloads p USING changed c WHERE p.job_id = c.job_id AND $7 IS NOT NULL), "
       "unmarked AS (DELETE FROM sse_checkpoints s USING changed c WHERE s.job_id = c.job_id AND $7 IS NOT NULL) "
       "SELECT (SELECT count(*) FROM changed), (SELECT count(*) FROM jobs WHERE job_id = $15), "
-      "(SELECT coalesce(sum(bytes), 0)::bigint FROM changed)");
+      "(SELECT coalesce(max(tenant_id), '') FROM changed), (SELECT coalesce(max(record_bytes), 0) FROM changed)");
   query.add(wire::enum_name(p.status)).add(p.attempts).add(storable(p.worker_id)).add(storable(p.pool_id));
   query.add(p.dispatched_unix_ms).add(p.started_unix_ms).add(p.finished_unix_ms).add(p.tokens_out);
   query.add(outcome_of(p));
@@ -152,7 +140,9 @@ base::Result<> read_insert(const Rows& rows) {
   return base::fail(ErrorCode::kConflict, "the job_id or task_id is taken");
 }
 
-base::Result<> read_update(const Rows& rows) {
+base::Result<> read_update(const Rows& rows, Update& update) {
+  update.tenant_id = rows.text(0, 2);
+  update.record_bytes = rows.integer(0, 3);
   if (rows.integer(0, 0) == 1) return {};
   if (rows.integer(0, 1) == 0) return base::fail(ErrorCode::kNotFound, "the job store has no such job");
   return base::fail(ErrorCode::kConflict, "the job already has its terminal state");
@@ -200,25 +190,41 @@ struct AddNote {
   }
 };
 
-// Answers how many jobs went, and what their rows took. Last of its transaction.
+#define LLORCH_PG_REMOVAL(condition)                                                                        \
+  "WITH gone AS (DELETE FROM jobs WHERE arrival IN (SELECT arrival FROM jobs WHERE " condition              \
+  "completed_at IS NOT NULL AND completed_at < $1 ORDER BY completed_at, arrival LIMIT $2) RETURNING *), "  \
+  "charged AS (UPDATE sessions s SET turns = s.turns + g.turns, tokens_in = s.tokens_in + g.tokens_in, "    \
+  "tokens_out = s.tokens_out + g.tokens_out, decode_time_ms = s.decode_time_ms + g.decode_time_ms, "        \
+  "touched_at = greatest(s.touched_at, g.last_at) FROM (SELECT " LLORCH_SESSION_SUMS                        \
+  " FROM gone WHERE session_key IS NOT NULL GROUP BY session_key) g WHERE g.session_key = s.session_key), " \
+  "used AS (INSERT INTO tenant_use (tenant_id, day_begin_at, tokens) SELECT tenant_id, " LLORCH_DAY_OF_JOB  \
+  " AS day, sum(" LLORCH_TENANT_TOKENS                                                                      \
+  ")::bigint FROM gone WHERE completed_at >= $3 GROUP BY tenant_id, day "                                   \
+  "ON CONFLICT (tenant_id, day_begin_at) DO UPDATE SET tokens = tenant_use.tokens + excluded.tokens) "      \
+  "SELECT tenant_id, count(*), sum(record_bytes)::bigint FROM gone GROUP BY tenant_id"
+
+// The last statements of its transaction, one for each part, answer whose records went, how many and what they counted as.
 void add_removal(const Removal& removal, std::vector<Query>& queries) {
   Query older("DELETE FROM tenant_use WHERE day_begin_at < $1");
   queries.push_back(std::move(older.add(removal.days_from_unix_ms)));
-  Query remove(
-      "WITH gone AS (DELETE FROM jobs WHERE arrival IN (SELECT arrival FROM jobs WHERE completed_at IS NOT NULL AND "
-      "completed_at < $1 ORDER BY completed_at, arrival LIMIT $2) RETURNING *, " LLORCH_PG_ROW_BYTES
-      " AS bytes), "
-      "charged AS (UPDATE sessions s SET turns = s.turns + g.turns, tokens_in = s.tokens_in + g.tokens_in, "
-      "tokens_out = s.tokens_out + g.tokens_out, decode_time_ms = s.decode_time_ms + g.decode_time_ms, "
-      "touched_at = greatest(s.touched_at, g.last_at) FROM (SELECT " LLORCH_SESSION_SUMS
-      " FROM gone WHERE session_key IS NOT NULL GROUP BY session_key) g WHERE g.session_key = s.session_key), "
-      "used AS (INSERT INTO tenant_use (tenant_id, day_begin_at, tokens) SELECT tenant_id, " LLORCH_DAY_OF_JOB
-      " AS day, sum(" LLORCH_TENANT_TOKENS
-      ")::bigint FROM gone WHERE completed_at >= $3 GROUP BY tenant_id, day "
-      "ON CONFLICT (tenant_id, day_begin_at) DO UPDATE SET tokens = tenant_use.tokens + excluded.tokens) "
-      "SELECT count(*), coalesce(sum(bytes), 0)::bigint FROM gone");
-  remove.add(removal.finished_before_unix_ms).add(removal.count_max);
-  queries.push_back(std::move(remove.add(removal.days_from_unix_ms)));
+  for (const Removal::Part& part : removal.parts) {
+    Query remove(part.tenant_id ? LLORCH_PG_REMOVAL("tenant_id = $4 AND ") : LLORCH_PG_REMOVAL(""));
+    remove.add(removal.finished_before_unix_ms).add(part.count_max).add(removal.days_from_unix_ms);
+    if (part.tenant_id) remove.add(std::string_view(*part.tenant_id));
+    queries.push_back(std::move(remove));
+  }
+}
+
+// `rows`: of the whole transaction.
+void read_removal(const std::vector<Rows>& rows, Removal& removal) {
+  removal.removed.clear();
+  for (std::size_t part = rows.size() - removal.parts.size(); part < rows.size(); ++part) {
+    for (int i = 0; i < rows[part].count(); ++i) {
+      Records& records = removal.removed[rows[part].text(i, 0)];
+      records.count += rows[part].integer(i, 1);
+      records.bytes += rows[part].integer(i, 2);
+    }
+  }
 }
 
 class PostgresBackend final : public Backend {
@@ -231,7 +237,8 @@ class PostgresBackend final : public Backend {
   }
   Ended commit(Changes changes) override;
   base::Result<FinishedJobs> finished_jobs() override;
-  base::Result<std::int64_t> record_bytes(std::int64_t payload_bytes) override;
+  // Its files say what they take, not how much of that is in use.
+  base::Result<std::int64_t> record_bytes(std::int64_t, std::int64_t counted_bytes) override { return counted_bytes; }
   // The server's vacuum does that.
   base::Result<bool> give_back_space() override { return false; }
   base::Result<std::optional<JobRecord>> find(const base::JobId& job_id) override;
@@ -248,14 +255,10 @@ class PostgresBackend final : public Backend {
  private:
   base::Result<> write(Changes& changes);
   base::Result<Rows> query(Query query);
-  base::Result<std::int64_t> sum_record_bytes();
   void after(const base::Error& error);
   base::Result<std::optional<JobRecord>> find_one(const char* sql, const std::string& id);
 
   Server server_;
-  // Of the rows of finished jobs: the server says what its files take, not how much of that is in use. None: to be summed.
-  std::optional<std::int64_t> record_bytes_;
-  std::int64_t more_bytes_ = 0;           // of the transaction that write() has written
   std::optional<Connection> connection_;  // none after an error that is more than a statement's
 };
 
@@ -281,15 +284,11 @@ Ended PostgresBackend::commit(Changes changes) {
     return {std::move(written), false};
   }
   const auto rows = query(Query("COMMIT"));
-  if (!rows) {
-    record_bytes_.reset();
-    return {base::fail(rows.error()), true};
-  }
+  if (!rows) return {base::fail(rows.error()), true};
   // A transaction that cannot be committed answers ROLLBACK, without an error.
   if (rows->command() != "COMMIT") {
     return {base::fail(ErrorCode::kStoreUnavailable, "the PostgreSQL server rolled the transaction back"), false};
   }
-  if (record_bytes_) *record_bytes_ += more_bytes_;
   return {};
 }
 
@@ -314,48 +313,34 @@ base::Result<> PostgresBackend::write(Changes& changes) {
     insert.result = read_insert(rows[next++]);
     if (insert.session != nullptr) ++next;
   }
-  more_bytes_ = 0;
-  for (Update& update : changes.updates) {
-    if (wire::is_terminal(update.transition->progress.status)) more_bytes_ += rows[next].integer(0, 2);
-    // What was in doubt may have been summed.
-    if (update.attempt == Attempt::kRepeat) record_bytes_.reset();
-    update.result = read_update(rows[next++]);
-  }
-  if (changes.removal != nullptr) {
-    const Rows& gone = rows.back();
-    changes.removal->removed_count = gone.integer(0, 0);
-    more_bytes_ -= gone.integer(0, 1);
-  }
+  for (Update& update : changes.updates) update.result = read_update(rows[next++], update);
+  if (changes.removal != nullptr) read_removal(rows, *changes.removal);
   return {};
 }
 
-base::Result<FinishedJobs> PostgresBackend::finished_jobs() {
-  const Rows rows = TRY(query(Query("SELECT count(*), max(completed_at) FROM jobs WHERE completed_at IS NOT NULL")));
-  const RowView row{rows, 0};
-  return FinishedJobs{row.integer(0), row.optional_integer(1)};
-}
-
-base::Result<std::int64_t> PostgresBackend::record_bytes(std::int64_t) {
-  if (!record_bytes_) {
-    auto bytes = sum_record_bytes();
-    if (!bytes) {
-      after(bytes.error());
-      return bytes;
-    }
-    record_bytes_ = *bytes;
-  }
-  return *record_bytes_;
-}
-
 // The server gives up by itself before it counts as gone.
-base::Result<std::int64_t> PostgresBackend::sum_record_bytes() {
+base::Result<FinishedJobs> PostgresBackend::finished_jobs() {
   if (!connection_) TRY(open());
-  const ReplyTimeout patient(*connection_, 2 * kSumTimeout);
   const std::vector<Query> queries{
       Query("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY"), Query("SET LOCAL statement_timeout = '60s'"),
-      Query("SELECT coalesce(sum(" LLORCH_PG_ROW_BYTES "), 0)::bigint FROM jobs WHERE completed_at IS NOT NULL"),
+      Query("SELECT tenant_id, count(*), sum(record_bytes)::bigint, max(completed_at) FROM jobs "
+            "WHERE completed_at IS NOT NULL GROUP BY tenant_id"),
       Query("COMMIT")};
-  return TRY(connection_->pipeline(queries))[2].integer(0, 0);
+  const auto counted = [&] {
+    const ReplyTimeout patient(*connection_, 2 * kCountTimeout);
+    return connection_->pipeline(queries);
+  }();
+  if (!counted) {
+    after(counted.error());
+    return base::fail(counted.error());
+  }
+  const Rows& rows = (*counted)[2];
+  FinishedJobs finished;
+  for (int i = 0; i < rows.count(); ++i) {
+    finished.records[rows.text(i, 0)] = {.count = rows.integer(i, 1), .bytes = rows.integer(i, 2)};
+    finished.latest_unix_ms = std::max(finished.latest_unix_ms, rows.optional_integer(i, 3));
+  }
+  return finished;
 }
 
 base::Result<std::optional<JobRecord>> PostgresBackend::find_one(const char* sql, const std::string& id) {

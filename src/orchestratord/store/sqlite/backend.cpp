@@ -37,7 +37,7 @@ class SqliteBackend final : public Backend {
     return database_.transaction([&] { return write(changes); });
   }
   base::Result<FinishedJobs> finished_jobs() override { return sqlite::finished_jobs(database_); }
-  base::Result<std::int64_t> record_bytes(std::int64_t payload_bytes) override {
+  base::Result<std::int64_t> record_bytes(std::int64_t payload_bytes, std::int64_t) override {
     const Pages pages = TRY(database_.pages());
     return (pages.count - pages.free_count) * pages.bytes - payload_bytes;
   }
@@ -81,7 +81,7 @@ base::Result<> SqliteBackend::write(Changes& changes) {
   }
   for (Update& update : changes.updates) {
     update.result = {};
-    switch (TRY(update_job(database_, *update.transition))) {
+    switch (TRY(update_job(database_, update))) {
       case Updated::kDone: break;
       case Updated::kMissing: update.result = base::fail(ErrorCode::kNotFound, "the job store has no such job"); break;
       case Updated::kTerminal:

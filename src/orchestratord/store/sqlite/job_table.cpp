@@ -1,5 +1,6 @@
 #include "orchestratord/store/sqlite/job_table.h"
 
+#include <algorithm>
 #include <bit>
 #include <limits>
 
@@ -24,12 +25,19 @@ base::Result<std::optional<JobRecord>> read_one(Database& database, const char* 
   return std::optional<JobRecord>(TRY(read_job(*row)));
 }
 
+// A row of jobs without its texts, in the table and its indexes.
+constexpr std::int64_t kBareRowBytes = 300;
+
 // What many jobs say alike is one row.
 struct SharedRow {
   const char* find;
   const char* insert;
 };
-base::Result<std::int64_t> key_of(Database& database, const SharedRow& sql, const std::vector<std::string>& texts) {
+struct SharedKey {
+  std::int64_t key = 0;
+  bool is_new = false;
+};
+base::Result<SharedKey> key_of(Database& database, const SharedRow& sql, const std::vector<std::string>& texts) {
   const auto bind = [&](Statement& statement) {
     for (std::size_t i = 0; i < texts.size(); ++i) statement.bind(static_cast<int>(i) + 1, std::string_view(texts[i]));
   };
@@ -37,12 +45,12 @@ base::Result<std::int64_t> key_of(Database& database, const SharedRow& sql, cons
     Statement& find = *TRY(database.statement(sql.find));
     const StatementUse found(find);
     bind(find);
-    if (TRY(found->step())) return found->integer(0);
+    if (TRY(found->step())) return SharedKey{found->integer(0), false};
   }
   Statement* insert = TRY(database.statement(sql.insert));
   bind(*insert);
   TRY(insert->run());
-  return database.last_rowid();
+  return SharedKey{database.last_rowid(), true};
 }
 base::Result<> delete_unused(Database& database, const char* sql, std::int64_t key) {
   Statement* remove = TRY(database.statement(sql));
@@ -87,7 +95,8 @@ base::Result<Ending> ending_of(Database& database, const JobProgress& p) {
   const std::int64_t key = TRY(key_of(database,
                                       {.find = "SELECT receipt_key FROM receipts WHERE receipt = ?",
                                        .insert = "INSERT INTO receipts (receipt) VALUES (?)"},
-                                      {wire::encode(alike)}));
+                                      {wire::encode(alike)}))
+                               .key;
   return Ending{terminal_event_of(bare), p.end->receipt, key};
 }
 
@@ -100,17 +109,22 @@ base::Result<> delete_rows_of(Database& database, const char* sql, const base::J
 }  // namespace
 
 base::Result<bool> insert_job(Database& database, const JobRecord& job, const PayloadRow* payload) {
-  const std::int64_t model_key =
+  const std::string facts = wire::encode(job.facts);
+  const SharedKey model =
       TRY(key_of(database,
                  {.find = "SELECT model_key FROM models WHERE model = ? AND model_ref = ? AND model_facts = ?",
                   .insert = "INSERT INTO models (model, model_ref, model_facts) VALUES (?, ?, ?)"},
-                 {job.model, job.model_ref, wire::encode(job.facts)}));
+                 {job.model, job.model_ref, facts}));
+  std::size_t text_bytes = job.job_id.value.size() + job.correlation_id.value.size() + job.params.size();
+  if (job.task_id != job.job_id.value) text_bytes += job.task_id.size();
+  if (job.session_id) text_bytes += job.session_id->size();
+  if (model.is_new) text_bytes += 2 * (job.model.size() + job.model_ref.size() + facts.size());  // and in its index
   // A job's id and a task's are looked for in one place, where no index refuses one that is taken as the other.
   Statement* insert = TRY(database.statement(
       "INSERT INTO jobs (job_id, task_id, session_id, correlation_id, request_hash, priority, model_key, "
       "prompt_hash, params, max_tokens, seed, on_disconnect, timeout_ms, deadline_ms, tokens_in, created_at, "
-      "session_key, tenant_id, status, attempts) SELECT ?1, nullif(?2, ?1), ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, "
-      "?13, ?14, ?15, ?16, ?17, ?18, 'queued', 0 "
+      "session_key, tenant_id, record_bytes, status, attempts) SELECT ?1, nullif(?2, ?1), ?3, ?4, ?5, ?6, ?7, ?8, ?9, "
+      "?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, 'queued', 0 "
       "WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE job_id = ?2 AND job_id <> ?1) "
       "AND NOT EXISTS (SELECT 1 FROM jobs WHERE task_id IN (?1, ?2)) "
       "ON CONFLICT DO NOTHING"));
@@ -118,13 +132,14 @@ base::Result<bool> insert_job(Database& database, const JobRecord& job, const Pa
   bind_digest(*insert, 5, job.request_sha256);
   bind_digest(*insert, 8, job.prompt_sha256);
   insert->bind(4, std::string_view(job.correlation_id.value)).bind(6, wire::enum_name(job.priority));
-  insert->bind(7, model_key).bind(9, std::string_view(job.params)).bind(10, job.max_tokens);
+  insert->bind(7, model.key).bind(9, std::string_view(job.params)).bind(10, job.max_tokens);
   insert->bind(11, std::bit_cast<std::int64_t>(job.seed)).bind(12, wire::enum_name(job.on_disconnect));
   insert->bind(13, job.timeout_ms).bind(14, job.deadline_ms).bind(15, job.tokens_in).bind(16, job.submitted_unix_ms);
   insert->bind(17, job.session_key).bind(18, std::string_view(job.tenant_id));
+  insert->bind(19, kBareRowBytes + static_cast<std::int64_t>(text_bytes));
   TRY(insert->run());
   if (database.changes() == 0) {
-    TRY(delete_unused(database, "DELETE FROM models WHERE model_key = ? AND jobs_count = 0", model_key));
+    TRY(delete_unused(database, "DELETE FROM models WHERE model_key = ? AND jobs_count = 0", model.key));
     return false;
   }
   if (payload == nullptr) return true;
@@ -136,7 +151,8 @@ base::Result<bool> insert_job(Database& database, const JobRecord& job, const Pa
   return true;
 }
 
-base::Result<Updated> update_job(Database& database, const Transition& transition) {
+base::Result<Updated> update_job(Database& database, Update& changed) {
+  const Transition& transition = *changed.transition;
   const JobProgress& p = transition.progress;
   const bool terminal = wire::is_terminal(p.status);
   const Ending ending = TRY(ending_of(database, p));
@@ -148,8 +164,8 @@ base::Result<Updated> update_job(Database& database, const Transition& transitio
       "decode_time_ms = coalesce(?9, decode_time_ms), terminal_event = ?10, last_event_id = ?11, "
       "worker_version = iif(?12, NULL, coalesce(?13, worker_version)), receipt_key = ?14, output_hash = ?15, "
       "receipt_seed = nullif(?16, seed), receipt_prompt_hash = nullif(?17, prompt_hash), "
-      "tokens_in = coalesce(?19, tokens_in) "
-      "WHERE job_id = ?18 AND completed_at IS NULL"));
+      "tokens_in = coalesce(?19, tokens_in), record_bytes = record_bytes + ?20 "
+      "WHERE job_id = ?18 AND completed_at IS NULL RETURNING tenant_id, record_bytes"));
   update->bind(1, wire::enum_name(p.status)).bind(2, p.attempts).bind(3, p.worker_id).bind(4, p.pool_id);
   update->bind(5, p.dispatched_unix_ms).bind(6, p.started_unix_ms).bind(7, p.finished_unix_ms).bind(8, p.tokens_out);
   update->bind(9, p.decode_time_ms).bind(10, ending.event).bind(11, p.last_event_id);
@@ -160,8 +176,17 @@ base::Result<Updated> update_job(Database& database, const Transition& transitio
     bind_digest(*update, 17, ending.receipt->prompt_sha256);
   }
   update->bind(18, std::string_view(transition.job_id.value)).bind(19, p.tokens_in);
-  TRY(update->run());
-  if (database.changes() == 0) {
+  update->bind(20, static_cast<std::int64_t>(ending.event ? ending.event->size() : 0));
+  bool is_found = false;
+  {
+    const StatementUse row(*update);
+    while (TRY(row->step())) {
+      is_found = true;
+      changed.tenant_id = row->text(0);
+      changed.record_bytes = row->integer(1);
+    }
+  }
+  if (!is_found) {
     if (ending.receipt_key) {
       TRY(delete_unused(database, "DELETE FROM receipts WHERE receipt_key = ? AND jobs_count = 0",
                         *ending.receipt_key));
@@ -187,41 +212,79 @@ base::Result<> upsert_checkpoint(Database& database, const Checkpoint& checkpoin
   return upsert->run();
 }
 
-// Which they are is the same in each statement of the transaction.
+namespace {
+
+// Which they are is the same in each statement of the transaction. The order is that of an index.
 #define LLORCH_GONE \
   "FROM jobs WHERE completed_at IS NOT NULL AND completed_at < ?1 ORDER BY completed_at, arrival LIMIT ?2"
+#define LLORCH_GONE_OF_TENANT                                                                   \
+  "FROM jobs WHERE tenant_id = ?3 AND completed_at IS NOT NULL AND completed_at < ?1 ORDER BY " \
+  "completed_at, record_bytes, arrival LIMIT ?2"
+
+struct RemovalSql {
+  const char* charge_sessions;
+  const char* charge_tenants;  // ?4: the begin of a day
+  const char* remove;
+};
+#define LLORCH_REMOVAL_SQL(gone)                                                                                      \
+  {                                                                                                                   \
+    .charge_sessions =                                                                                                \
+        "UPDATE sessions SET turns = sessions.turns + g.turns, tokens_in = sessions.tokens_in + g.tokens_in, "        \
+        "tokens_out = sessions.tokens_out + g.tokens_out, "                                                           \
+        "decode_time_ms = sessions.decode_time_ms + g.decode_time_ms, "                                               \
+        "touched_at = max(touched_at, g.last_at) FROM (SELECT " LLORCH_SESSION_SUMS " FROM (SELECT * " gone           \
+        ") WHERE session_key IS NOT NULL GROUP BY session_key) g WHERE g.session_key = sessions.session_key",         \
+    .charge_tenants = "INSERT INTO tenant_use (tenant_id, day_begin_at, tokens) SELECT tenant_id, " LLORCH_DAY_OF_JOB \
+                      " AS day, sum(" LLORCH_TENANT_TOKENS ") FROM (SELECT * " gone                                   \
+                      ") WHERE completed_at >= ?4 GROUP BY tenant_id, day "                                           \
+                      "ON CONFLICT DO UPDATE SET tokens = tokens + excluded.tokens",                                  \
+    .remove = "DELETE FROM jobs WHERE arrival IN (SELECT arrival " gone ") RETURNING tenant_id, record_bytes",        \
+  }
+constexpr RemovalSql kOfAll = LLORCH_REMOVAL_SQL(LLORCH_GONE);
+constexpr RemovalSql kOfTenant = LLORCH_REMOVAL_SQL(LLORCH_GONE_OF_TENANT);
+
+base::Result<> remove_part(Database& database, const Removal::Part& part, Removal& removal) {
+  const RemovalSql& sql = part.tenant_id ? kOfTenant : kOfAll;
+  const auto prepare = [&](const char* text) -> base::Result<Statement*> {
+    Statement* statement = TRY(database.statement(text));
+    statement->bind(1, removal.finished_before_unix_ms).bind(2, part.count_max);
+    if (part.tenant_id) statement->bind(3, std::string_view(*part.tenant_id));
+    return statement;
+  };
+  TRY(TRY(prepare(sql.charge_sessions))->run());
+  Statement* use = TRY(prepare(sql.charge_tenants));
+  use->bind(4, removal.days_from_unix_ms);
+  TRY(use->run());
+  const StatementUse gone(*TRY(prepare(sql.remove)));
+  while (TRY(gone->step())) {
+    Records& records = removal.removed[gone->text(0)];
+    ++records.count;
+    records.bytes += gone->integer(1);
+  }
+  return {};
+}
+
+}  // namespace
 
 base::Result<> remove_finished(Database& database, Removal& removal) {
-  const auto run = [&](const char* sql, bool needs_days) -> base::Result<> {
-    Statement* statement = TRY(database.statement(sql));
-    statement->bind(1, removal.finished_before_unix_ms).bind(2, removal.count_max);
-    if (needs_days) statement->bind(3, removal.days_from_unix_ms);
-    return statement->run();
-  };
-  TRY(run(
-      "UPDATE sessions SET turns = sessions.turns + g.turns, tokens_in = sessions.tokens_in + g.tokens_in, "
-      "tokens_out = sessions.tokens_out + g.tokens_out, decode_time_ms = sessions.decode_time_ms + g.decode_time_ms, "
-      "touched_at = max(touched_at, g.last_at) FROM (SELECT " LLORCH_SESSION_SUMS " FROM (SELECT * " LLORCH_GONE
-      ") WHERE session_key IS NOT NULL GROUP BY session_key) g WHERE g.session_key = sessions.session_key",
-      false));
-  TRY(run("INSERT INTO tenant_use (tenant_id, day_begin_at, tokens) SELECT tenant_id, " LLORCH_DAY_OF_JOB
-          " AS day, sum(" LLORCH_TENANT_TOKENS ") FROM (SELECT * " LLORCH_GONE
-          ") WHERE completed_at >= ?3 GROUP BY tenant_id, day "
-          "ON CONFLICT DO UPDATE SET tokens = tokens + excluded.tokens",
-          true));
   Statement* older = TRY(database.statement("DELETE FROM tenant_use WHERE day_begin_at < ?"));
   older->bind(1, removal.days_from_unix_ms);
   TRY(older->run());
-  TRY(run("DELETE FROM jobs WHERE arrival IN (SELECT arrival " LLORCH_GONE ")", false));
-  removal.removed_count = database.changes();
+  removal.removed.clear();
+  for (const Removal::Part& part : removal.parts) TRY(remove_part(database, part, removal));
   return {};
 }
 
 base::Result<FinishedJobs> finished_jobs(Database& database) {
   const StatementUse row(
-      *TRY(database.statement("SELECT count(*), max(completed_at) FROM jobs WHERE completed_at IS NOT NULL")));
-  TRY(row->step());
-  return FinishedJobs{row->integer(0), row->optional_integer(1)};
+      *TRY(database.statement("SELECT tenant_id, count(*), sum(record_bytes), max(completed_at) FROM jobs "
+                              "WHERE completed_at IS NOT NULL GROUP BY tenant_id")));
+  FinishedJobs finished;
+  while (TRY(row->step())) {
+    finished.records[row->text(0)] = {.count = row->integer(1), .bytes = row->integer(2)};
+    finished.latest_unix_ms = std::max(finished.latest_unix_ms, row->optional_integer(3));
+  }
+  return finished;
 }
 
 base::Result<std::optional<JobRecord>> find_job(Database& database, const base::JobId& job_id) {
@@ -253,10 +316,9 @@ base::Result<std::vector<JobRecord>> newest_jobs(Database& database, const Listi
 }
 
 base::Result<std::vector<LiveJob>> live_jobs(Database& database) {
-  const StatementUse row(
-      *TRY(database.statement(
-          "SELECT " LLORCH_SQLITE_JOB_COLUMNS ", p.key_slot, p.nonce, p.ciphertext FROM job_records j "
-          "LEFT JOIN job_payloads p ON p.arrival = j.arrival WHERE j.completed_at IS NULL ORDER BY j.arrival")));
+  const StatementUse row(*TRY(database.statement(
+      "SELECT " LLORCH_SQLITE_JOB_COLUMNS ", p.key_slot, p.nonce, p.ciphertext FROM job_records j "
+      "LEFT JOIN job_payloads p ON p.arrival = j.arrival WHERE j.completed_at IS NULL ORDER BY j.arrival")));
   std::vector<LiveJob> jobs;
   while (TRY(row->step())) {
     LiveJob live{TRY(read_job(*row)), std::nullopt};

@@ -14,9 +14,9 @@ namespace llorch::orchestratord::store::sqlite {
 
 // False: the job_id or task_id is taken, and nothing is written. `payload` null: not spooled.
 base::Result<bool> insert_job(Database& database, const JobRecord& job, const PayloadRow* payload);
-// Also drops payload and checkpoint of a finished job.
+// Also drops payload and checkpoint of a finished job, and tells whose record it is and what that counts as.
 enum class Updated { kDone, kMissing, kTerminal };
-base::Result<Updated> update_job(Database& database, const Transition& transition);
+base::Result<Updated> update_job(Database& database, Update& update);
 base::Result<> upsert_checkpoint(Database& database, const Checkpoint& checkpoint);
 base::Result<> remove_finished(Database& database, Removal& removal);
 base::Result<FinishedJobs> finished_jobs(Database& database);

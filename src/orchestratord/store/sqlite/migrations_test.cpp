@@ -10,6 +10,7 @@
 
 #include "orchestratord/store/files/state_file.h"
 #include "orchestratord/store/sqlite/database.h"
+#include "orchestratord/store/sqlite/job_table.h"
 
 namespace llorch::orchestratord::store::sqlite {
 namespace {
@@ -158,6 +159,59 @@ TEST_F(MigrationsTest, JobsOfTenantsKeepTheirOwners) {
   EXPECT_EQ(rows("SELECT session_id FROM sessions ORDER BY session_key"), "alice:agent\nagent\nold\n");
   EXPECT_EQ(rows("SELECT key_slot FROM job_payloads WHERE arrival = 1"), "5\n");
   EXPECT_EQ(rows("SELECT job_id FROM jobs WHERE tenant_id = 'bob' AND instr(task_id, ':') > 0"), "b\n");
+}
+
+// Records of an older program give way by tenants as new ones do.
+TEST_F(MigrationsTest, RecordsOfAnOlderStoreAreThoseOfTheirTenants) {
+  auto db = Database::open({.path = path()}).value();
+  ASSERT_TRUE(migrate(db, migrations().first(8), 1));
+  ASSERT_TRUE(db.execute("INSERT INTO models VALUES (1, 'm', 'mr', '{}', 0)"));
+  struct Old {
+    const char *job, *tenant, *status, *end;
+  };
+  for (const Old& old : {Old{"a", "alice", "completed", "9, '{}'"}, Old{"b", "bob", "completed", "7, '{}'"},
+                         Old{"c", "bob", "failed", "8, '{}'"}, Old{"d", "bob", "queued", "NULL, NULL"}}) {
+    ASSERT_TRUE(db.execute(
+        "INSERT INTO jobs (job_id, tenant_id, correlation_id, request_hash, priority, model_key, prompt_hash, params, "
+        "max_tokens, seed, on_disconnect, tokens_in, created_at, status, completed_at, terminal_event) VALUES ('" +
+        std::string(old.job) + "', '" + old.tenant + "', 'c', 'rr', 'batch', 1, 'pp', '{}', 3, 7, 'cancel', 2, 3, '" +
+        old.status + "', " + old.end + ")"));
+  }
+  ASSERT_TRUE(migrate(db, migrations(), 2));
+  const FinishedJobs finished = finished_jobs(db).value();
+  ASSERT_EQ(finished.records.size(), 2U);
+  EXPECT_EQ(finished.records.at("alice").count, 1);
+  EXPECT_EQ(finished.records.at("bob").count, 2);
+  EXPECT_EQ(finished.records.at("bob").bytes, 2 * finished.records.at("alice").bytes);
+  EXPECT_GT(finished.records.at("alice").bytes, 0);
+  EXPECT_EQ(finished.latest_unix_ms, 9);
+
+  Removal removal{.finished_before_unix_ms = 100, .parts = {{.tenant_id = "bob", .count_max = 1}}};
+  ASSERT_TRUE(remove_finished(db, removal));
+  ASSERT_EQ(removal.removed.size(), 1U);
+  EXPECT_EQ(removal.removed.at("bob").count, 1);
+  EXPECT_EQ(removal.removed.at("bob").bytes, finished.records.at("alice").bytes);
+  std::string left;
+  const StatementUse row(*db.statement("SELECT job_id FROM jobs ORDER BY arrival").value());
+  while (row->step().value()) left += row->text(0);
+  EXPECT_EQ(left, "acd");
+}
+
+// Neither how many records each tenant has nor which of one ended first is found by reading rows.
+TEST_F(MigrationsTest, RecordsOfATenantAreFoundInAnIndex) {
+  auto db = Database::open({.path = path()}).value();
+  ASSERT_TRUE(migrate(db, migrations(), 1));
+  for (const char* sql :
+       {"EXPLAIN QUERY PLAN SELECT tenant_id, count(*), sum(record_bytes), max(completed_at) FROM jobs "
+        "WHERE completed_at IS NOT NULL GROUP BY tenant_id",
+        "EXPLAIN QUERY PLAN SELECT arrival FROM jobs WHERE tenant_id = 'a' AND completed_at IS NOT NULL AND "
+        "completed_at < 9 ORDER BY completed_at, record_bytes, arrival LIMIT 2"}) {
+    std::string plan;
+    const StatementUse row(*db.statement(sql).value());
+    while (row->step().value()) plan += row->text(3) + "\n";
+    EXPECT_NE(plan.find("COVERING INDEX jobs_completed_by_tenant"), std::string::npos) << plan;
+    EXPECT_EQ(plan.find("B-TREE"), std::string::npos) << plan;
+  }
 }
 
 // What the store was built against is not what it runs with.

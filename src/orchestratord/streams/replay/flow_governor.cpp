@@ -5,19 +5,9 @@
 #include <numeric>
 #include <vector>
 
-namespace llorch::orchestratord::streams {
+#include "base/fair_share.h"
 
-std::int64_t fair_share(std::span<const std::int64_t> held, std::int64_t bytes_max) {
-  std::vector<std::int64_t> rising(held.begin(), held.end());
-  std::ranges::sort(rising);
-  std::int64_t left = bytes_max;
-  for (std::size_t i = 0; i < rising.size(); ++i) {
-    const std::int64_t share = left / static_cast<std::int64_t>(rising.size() - i);
-    if (rising[i] > share) return share;
-    left -= rising[i];
-  }
-  return std::numeric_limits<std::int64_t>::max();
-}
+namespace llorch::orchestratord::streams {
 
 FlowGovernor::Change FlowGovernor::update(std::span<const std::int64_t> held) {
   const bool oldest_waits = !paused_.empty() && (running_.empty() || paused_.begin()->first < running_.begin()->first);
@@ -25,7 +15,7 @@ FlowGovernor::Change FlowGovernor::update(std::span<const std::int64_t> held) {
 
   const std::int64_t total = std::accumulate(held.begin(), held.end(), std::int64_t{0});
   const bool is_hard = total > bytes_hard();
-  const std::int64_t share = is_hard ? -1 : fair_share(held, bytes_max_);
+  const std::int64_t share = is_hard ? -1 : base::fair_share(held, bytes_max_);
   const std::vector<std::uint64_t> oldest = oldest_by_tenant(held.size());
   auto chosen = running_.end();
   for (auto job = running_.begin(); job != running_.end(); ++job) {
@@ -36,7 +26,7 @@ FlowGovernor::Change FlowGovernor::update(std::span<const std::int64_t> held) {
   if (chosen != running_.end()) return {.pause = take(running_, chosen, paused_), .resume = {}};
 
   if (total > bytes_hard() - bytes_hard() / 8) return {};
-  const std::int64_t low = fair_share(held, bytes_low());
+  const std::int64_t low = base::fair_share(held, bytes_low());
   const auto next = std::ranges::find_if(
       paused_, [&](const auto& job) { return held[job.second] <= low || job.first == oldest[job.second]; });
   if (next == paused_.end()) return {};

@@ -12,10 +12,6 @@
 
 namespace llorch::orchestratord::streams {
 
-// The most that each tenant may hold so that all together hold `bytes_max`, where those that hold less leave the rest to the
-// others. The largest number if they hold no more than `bytes_max`. `held`: by tenant.
-std::int64_t fair_share(std::span<const std::int64_t> held, std::int64_t bytes_max);
-
 class FlowGovernor {
  public:
   explicit FlowGovernor(std::int64_t bytes_max) : bytes_max_(bytes_max) {}

@@ -44,14 +44,6 @@ TEST(FlowGovernor, TheOldestDoesNotWaitForAYoungerOne) {
   EXPECT_EQ(governor.update(Held{75}).resume, std::nullopt);
 }
 
-TEST(FlowGovernor, WhatSomeLeaveIsSharedByTheOthers) {
-  EXPECT_GT(fair_share(Held{40, 40}, 80), 1'000'000) << "there is room for all";
-  EXPECT_EQ(fair_share(Held{81}, 80), 80);
-  EXPECT_EQ(fair_share(Held{0, 70, 20}, 80), 60);
-  EXPECT_EQ(fair_share(Held{70, 50, 20}, 80), 30);
-  EXPECT_EQ(fair_share(Held{70, 60, 50}, 80), 26);
-}
-
 TEST(FlowGovernor, WhoHoldsLittleGoesOn) {
   FlowGovernor governor(80);
   for (const std::uint64_t order : {1u, 2u, 3u}) governor.add(order, 0);
