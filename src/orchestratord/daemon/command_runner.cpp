@@ -1,13 +1,18 @@
 #include "orchestratord/daemon/command_runner.h"
 
+#include <algorithm>
+
 #include "base/assert.h"
 #include "base/log.h"
 #include "orchestratord/http/tasks/job_view.h"
 #include "orchestratord/models/catalog.h"
+#include "orchestratord/store/rows/job_row.h"
 #include "wire/json.h"
 
 namespace llorch::orchestratord::daemon {
 namespace {
+
+static_assert(store::kEventsBeforeTokens == streams::kFirstTokenSeq);
 
 store::JobProgress progress_of(const core::jobs::JobRecord& record, const http::LiveJobData& live) {
   store::JobProgress p;
@@ -32,6 +37,8 @@ store::JobProgress progress_of(const core::jobs::JobRecord& record, const http::
     const streams::EventId id = live.stream->terminal_id();
     p.last_event_id = streams::to_string(id);
     p.tokens_out = id.seq - streams::kFirstTokenSeq;
+    // What was told before a restart counts, also where the job ends before it is told again.
+    if (!p.end) p.tokens_out = std::max(p.tokens_out, live.record.progress.tokens_out);
   }
   return p;
 }

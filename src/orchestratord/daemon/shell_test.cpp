@@ -8,6 +8,7 @@
 #include "net/testing/held_transport.h"
 #include "orchestratord/daemon/testing/daemon_fixture.h"
 #include "orchestratord/store/sqlite_store.h"
+#include "orchestratord/store/testing/store_test_support.h"
 #include "wire/json.h"
 
 namespace llorch::orchestratord::daemon::testing {
@@ -119,6 +120,24 @@ TEST_F(ShellTest, ARestartTellsTheSettledTime) {
   store::RestoredState state;
   state.settled_unix_ms = 1'700'000'000'000;
   EXPECT_EQ(shell_->restore(std::move(state)).settled_unix_ms, 1'700'000'000'000);
+}
+
+// Tokens that were told before a restart are in a job's record and its tenant's use, also where it ends before they are told again.
+TEST_F(ShellTest, WhatWasToldBeforeARestartCountsAtACancel) {
+  const base::JobId id("job-1");
+  ASSERT_TRUE(store::admit(*store_, store::admission(id.value, std::nullopt)));
+  ASSERT_TRUE(store::apply(*store_, store::moved_to(id.value, wire::JobStatus::kRunning)));
+  store_->checkpoint({{id, streams::kFirstTokenSeq + 7, "token", "0123456789abcdef", 1}});
+  ASSERT_TRUE(store::find(*store_, id.value).value());
+  restart();
+  core::jobs::JobRecord record{.job_id = id, .status = wire::JobStatus::kCancelled, .attempts = 1};
+  record.finished_unix_ms = clock_.now().unix_ms;
+  record.tokens_out = 0;
+  record.error = base::Error{base::ErrorCode::kCancelled, "The job was cancelled.", {}};
+  shell_->execute(core::CommitTransition{core::CommitId{1}, std::move(record)});
+  ASSERT_EQ(events_.size(), 1U);
+  EXPECT_EQ(std::get<core::StreamCounted>(events_[0]).tokens_out, 7);
+  EXPECT_EQ(store::find(*store_, id.value).value().value().progress.tokens_out, 7);
 }
 
 TEST_F(ShellTest, AnEndpointThatAnotherPoolTookIsNotKnownToTheNextProcess) {

@@ -407,8 +407,15 @@ TEST_P(StoreTest, RemembersPoolsAndCheckpoints) {
     store->checkpoint(
         {{base::JobId("job-1"), 5, "token", "0123456789abcdef", 1}, {base::JobId("gone"), 5, "token", "", 1}});
     ASSERT_TRUE(find(*store, "job-1"));
+    // A run that tells the first tokens again takes none back.
+    store->checkpoint({{base::JobId("job-1"), 3, "token", "fedcba9876543210", 2}});
+    ASSERT_TRUE(admit(*store, admission("job-2")));
   }
   auto store = bed.open();
+  const auto jobs = live_jobs(*store);
+  ASSERT_EQ(jobs.size(), 2U);
+  EXPECT_EQ(jobs[0].job.progress.tokens_out, 3);
+  EXPECT_EQ(jobs[1].job.progress.tokens_out, 0);
   EXPECT_EQ(endpoints(*store->restore()), std::vector<std::string>{"http://127.0.0.1:2"});
 }
 

@@ -155,7 +155,8 @@ struct AddNote {
       Query upsert(
           "INSERT INTO sse_checkpoints (job_id, last_event_seq, last_event_type, prefix_hash, updated_at) "
           "SELECT job_id, $2, $3, $4, $5 FROM jobs WHERE job_id = $1 AND completed_at IS NULL ON CONFLICT (job_id) "
-          "DO UPDATE SET last_event_seq = $2, last_event_type = $3, prefix_hash = $4, updated_at = $5");
+          "DO UPDATE SET last_event_seq = $2, last_event_type = $3, prefix_hash = $4, updated_at = $5 "
+          "WHERE sse_checkpoints.last_event_seq < $2");
       upsert.add(std::string_view(checkpoint.job_id.value)).add(checkpoint.seq);
       upsert.add(std::string_view(checkpoint.event)).add(std::string_view(checkpoint.prefix_hash));
       queries.push_back(std::move(upsert.add(checkpoint.unix_ms)));
@@ -378,8 +379,9 @@ base::Result<std::vector<JobRecord>> PostgresBackend::newest(const Listing& list
 
 base::Result<std::vector<LiveJob>> PostgresBackend::live_jobs() {
   const Rows rows = TRY(
-      query(Query("SELECT " LLORCH_PG_JOB_COLUMNS ", p.key_slot, p.nonce, p.ciphertext FROM jobs j "
-                  "LEFT JOIN job_payloads p ON p.job_id = j.job_id WHERE j.completed_at IS NULL ORDER BY j.arrival")));
+      query(Query("SELECT " LLORCH_PG_JOB_COLUMNS ", p.key_slot, p.nonce, p.ciphertext, s.last_event_seq FROM jobs j "
+                  "LEFT JOIN job_payloads p ON p.job_id = j.job_id LEFT JOIN sse_checkpoints s ON s.job_id = j.job_id "
+                  "WHERE j.completed_at IS NULL ORDER BY j.arrival")));
   std::vector<LiveJob> jobs;
   for (int i = 0; i < rows.count(); ++i) {
     const RowView row{rows, i};
@@ -387,6 +389,9 @@ base::Result<std::vector<LiveJob>> PostgresBackend::live_jobs() {
     if (const auto slot = row.optional_integer(kJobColumns)) {
       live.payload =
           PayloadRow{static_cast<std::uint32_t>(*slot), row.text(kJobColumns + 1), row.text(kJobColumns + 2)};
+    }
+    if (const auto seq = row.optional_integer(kJobColumns + 3)) {
+      live.job.progress.tokens_out = *seq - kEventsBeforeTokens;
     }
     jobs.push_back(std::move(live));
   }

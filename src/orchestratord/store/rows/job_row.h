@@ -11,6 +11,9 @@
 
 namespace llorch::orchestratord::store {
 
+// A checkpoint of a stream names the place behind its last token, and two events come before its first.
+inline constexpr std::int64_t kEventsBeforeTokens = 2;
+
 // Columns in the order of read_job; kJobColumns of them. `terminal_event`: the expression for the whole event.
 #define LLORCH_JOB_COLUMNS(terminal_event)                                                                       \
   "j.job_id, j.task_id, j.session_id, j.correlation_id, j.request_hash, j.priority, j.model, j.model_ref, "      \

@@ -205,7 +205,7 @@ base::Result<> upsert_checkpoint(Database& database, const Checkpoint& checkpoin
       "INSERT INTO sse_checkpoints (job_id, last_event_seq, last_event_type, prefix_hash, updated_at) "
       "SELECT job_id, ?2, ?3, ?4, ?5 FROM jobs WHERE job_id = ?1 AND completed_at IS NULL "
       "ON CONFLICT (job_id) DO UPDATE SET last_event_seq = ?2, last_event_type = ?3, prefix_hash = ?4, updated_at = "
-      "?5"));
+      "?5 WHERE last_event_seq < ?2"));
   upsert->bind(1, std::string_view(checkpoint.job_id.value)).bind(2, checkpoint.seq);
   upsert->bind(3, std::string_view(checkpoint.event)).bind(4, std::string_view(checkpoint.prefix_hash));
   upsert->bind(5, checkpoint.unix_ms);
@@ -317,14 +317,19 @@ base::Result<std::vector<JobRecord>> newest_jobs(Database& database, const Listi
 
 base::Result<std::vector<LiveJob>> live_jobs(Database& database) {
   const StatementUse row(*TRY(database.statement(
-      "SELECT " LLORCH_SQLITE_JOB_COLUMNS ", p.key_slot, p.nonce, p.ciphertext FROM job_records j "
-      "LEFT JOIN job_payloads p ON p.arrival = j.arrival WHERE j.completed_at IS NULL ORDER BY j.arrival")));
+      "SELECT " LLORCH_SQLITE_JOB_COLUMNS
+      ", p.key_slot, p.nonce, p.ciphertext, s.last_event_seq FROM job_records j "
+      "LEFT JOIN job_payloads p ON p.arrival = j.arrival LEFT JOIN sse_checkpoints s ON s.job_id = j.job_id "
+      "WHERE j.completed_at IS NULL ORDER BY j.arrival")));
   std::vector<LiveJob> jobs;
   while (TRY(row->step())) {
     LiveJob live{TRY(read_job(*row)), std::nullopt};
     if (const auto slot = row->optional_integer(kJobColumns)) {
       live.payload =
           PayloadRow{static_cast<std::uint32_t>(*slot), row->text(kJobColumns + 1), row->text(kJobColumns + 2)};
+    }
+    if (const auto seq = row->optional_integer(kJobColumns + 3)) {
+      live.job.progress.tokens_out = *seq - kEventsBeforeTokens;
     }
     jobs.push_back(std::move(live));
   }
