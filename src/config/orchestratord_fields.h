@@ -311,8 +311,11 @@ struct Table<FilesConfig> {
   using S = FilesConfig;
   static Fields fields() {
     return {
-        optional("tenant_bytes_max", &S::tenant_bytes_max,
-                 "Bytes of files, batches, conversations and kept responses that a caller may have.", {1 << 20, 1e15}),
+        optional(
+            "tenant_bytes_max", &S::tenant_bytes_max,
+            "Bytes of files, batches, conversations and kept results that a caller may have; answers to what it had "
+            "begun may take 256 MiB more.",
+            {1 << 20, 1e15}),
         optional("retention_ms", &S::retention_ms,
                  "How long a file, a batch that has ended, and a conversation that nobody uses is kept.",
                  kMilliseconds),

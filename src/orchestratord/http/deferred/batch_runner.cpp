@@ -198,8 +198,11 @@ void BatchRunner::begin(const ActivePtr& batch) {
 bool BatchRunner::waits_for_room(Active& batch) const {
   const auto begun = static_cast<std::int64_t>(batch.done.size() + batch.in_flight.size());
   const bool more = !ends(batch) && begun < count_of(batch.facts, "total");
-  const std::size_t bytes = batch.begun ? 0 : json::serialize(batch.facts).size();  // that it began is kept
+  // That it began is kept, and then its answers are.
+  const std::size_t bytes =
+      batch.begun ? (batch.in_flight.size() + 1) * batch.longest_answer_bytes : json::serialize(batch.facts).size();
   const auto room = more ? context_.blobs->check_room(batch.caller.account, bytes) : base::Result<>();
+  if (!room && !batch.in_flight.empty()) return true;  // whichever of these is answered asks again
   const bool waited = std::exchange(batch.waits_for_room, !room);
   if (!room && !waited) {
     base::log_event(base::LogLevel::kWarn, "batch.waits_for_room", {},
@@ -233,6 +236,7 @@ base::Result<> BatchRunner::read_results(Active& batch, const std::string& blob_
     last = bytes.empty();
     lines.feed(bytes);
     while (const auto line = lines.next(last)) {
+      batch.longest_answer_bytes = std::max(batch.longest_answer_bytes, line->size());
       auto result = batch.form->result_of(*line);
       if (!result || !batch.done.insert(std::move(result->custom_id)).second) continue;
       if (result->outcome == BatchOutcome::kCompleted) add_one(batch.facts, "completed");
@@ -249,8 +253,8 @@ void BatchRunner::feed(const ActivePtr& batch) {
     batch->input_ended = true;
     end_jobs(*batch);
   }
-  if (!batch->input_ended && waits_for_room(*batch)) return;
   while (!batch->input_ended && batch->in_flight.size() < kInFlightMax) {
+    if (waits_for_room(*batch)) return;
     auto request = next_request(*batch, batch->input);
     if (!request && note_loss(*batch, &BatchLosses::input, request.error())) {
       batch->input_ended = true;
@@ -365,8 +369,15 @@ void BatchRunner::on_done(const ActivePtr& batch, const RequestPtr& request, bas
 }
 
 void BatchRunner::keep(const ActivePtr& batch, const RequestPtr& request, const net::Response& answer) {
-  const bool good = answer.status == 200;
-  const std::string text = batch->form->result_line(request->custom_id, correlation_of(*batch, *request).value, answer);
+  const base::CorrelationId correlation_id = correlation_of(*batch, *request);
+  std::string text = batch->form->result_line(request->custom_id, correlation_id.value, answer);
+  const auto room = context_.blobs->check_answer(batch->caller.account, text.size());
+  const bool good = room && answer.status == 200;
+  if (!room) {
+    text = batch->form->result_line(request->custom_id, correlation_id.value,
+                                    batch->form->refusal(room.error(), correlation_id));
+  }
+  batch->longest_answer_bytes = std::max(batch->longest_answer_bytes, text.size());
   const auto kept = context_.blobs->append(good ? batch->blobs.answers : batch->blobs.failures, text);
   if (!kept && note_loss(*batch, &BatchLosses::results, kept.error())) {
     batch->in_flight.erase(request);

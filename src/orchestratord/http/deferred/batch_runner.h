@@ -70,6 +70,7 @@ class BatchRunner {
     bool input_ended = false;
     BatchLosses losses{};
     bool waits_for_room = false;  // look() goes on with it
+    std::size_t longest_answer_bytes = 0;
     std::set<RequestPtr> in_flight{};
   };
   using ActivePtr = std::shared_ptr<Active>;
@@ -91,7 +92,8 @@ class BatchRunner {
   base::Result<> set_facts(const Active& batch) const;
   void schedule(const std::string& tenant_id);
   void begin(const ActivePtr& batch);
-  // No further request begins: its owner keeps as many bytes as it may. Notes that, and says it once in the log.
+  // No further request begins: its owner keeps as many bytes as it may, once those that run have answers as long as the longest so far.
+  // Notes that, and says it once in the log.
   bool waits_for_room(Active& batch) const;
   base::Result<> read_results(Active& batch, const std::string& blob_id) const;
   // Whether this part of the batch is gone or damaged, so that no further try finds it whole. Notes that, and says it once in the log.

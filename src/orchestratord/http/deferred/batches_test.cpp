@@ -243,6 +243,38 @@ TEST_F(BatchesOfBothApis, OneBeginsWhereThereIsRoomForItsBeginning) {
   EXPECT_EQ(status("batch"), "validating");
 }
 
+// Its answers are kept beside what its owner has: as many lines begin as there is room for answers as long as its longest.
+TEST_F(BatchesOfBothApis, OneBeginsNoMoreLinesThanThereIsRoomForTheirAnswers) {
+  std::string input = line(0);
+  for (int n = 1; n < 200; ++n) {  // each is refused, so that no job runs
+    input += "{\"custom_id\":\"line-" + std::to_string(n) +
+             R"(","method":"POST","url":"/v1/completions","body":{"model":7}})" + "\n";
+  }
+  keep("batch-in", openai::Files::kKind, input);
+  keep("batch-out", openai::Files::kKind, "", true);
+  keep("batch-err", openai::Files::kKind, "", true);
+  std::string longest = answer(0, 200);
+  longest.insert(longest.find('x'), 3000, 'x');
+  ASSERT_TRUE(blobs_->append("batch-out", longest));
+  begin_batch("batch", 200);
+  const auto held = [&] {
+    std::uint64_t bytes = 0;
+    for (const auto& file : std::filesystem::directory_iterator(directory_)) {
+      if (file.path().extension() == ".blob") bytes += std::max<std::uint64_t>(4096, file.file_size());
+    }
+    return bytes;
+  };
+  const std::uint64_t max = held() + 6000;
+  start(max);
+  thread_->run_for(10'000);
+  EXPECT_EQ(status("batch"), "in_progress");
+  EXPECT_GT(blobs_->find("batch-err")->content_bytes, 0U);
+  EXPECT_LE(held(), max);
+  start(max + (1 << 20));
+  thread_->run_for(10'000);
+  EXPECT_EQ(status("batch"), "completed") << "there is room now";
+}
+
 // There is room for the first of its files, and then for both of them.
 TEST_F(BatchesOfBothApis, OneThatIsRefusedLeavesNoFile) {
   keep("input", openai::Files::kKind, line(0));

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <boost/json/serialize.hpp>
+
 #include "orchestratord/http/openai/calls.h"
 #include "orchestratord/http/openai/deferred/kept_responses.h"
 #include "orchestratord/http/openai/deferred/kept_text.h"
@@ -33,10 +35,12 @@ class Kept : public testing::Test {
   }
   ~Kept() override { std::filesystem::remove_all(directory_); }
 
-  void limit_room(std::uint64_t bytes) {
+  void limit_room(std::uint64_t bytes, std::uint64_t answer_bytes = 256ULL << 20) {
     blobs_.reset();
     blobs_ =
-        store::blobs::BlobStore::open({.directory = directory_, .tenant_bytes_max = bytes, .clock = &clock_}, entropy_)
+        store::blobs::BlobStore::open(
+            {.directory = directory_, .tenant_bytes_max = bytes, .answer_bytes_max = answer_bytes, .clock = &clock_},
+            entropy_)
             .value();
     context_.blobs = blobs_.get();
   }
@@ -84,6 +88,26 @@ TEST_F(Kept, AResultWhoseRequestNobodyCanReadHasAnEnd) {
   clock_.advance_ms(config_.orchestratord.files.retention_ms + 1);
   blobs_->expire(nothing_is_used);
   EXPECT_EQ(blobs_->find(id_of("lab:2")), nullptr);
+}
+
+// Its input is kept again with its output, and where there is no room for both it has an end all the same.
+TEST_F(Kept, AResponseThatFindsNoRoomSaysSo) {
+  const std::string request = R"({"model":"m","background":true,"input":")" + std::string(100'000, 'x') + "\"}";
+  keep("resp_1", openai::KeptResponses::kKind,
+       boost::json::serialize(boost::json::object{{"request", request},
+                                                  {"caller", tasks::to_json(kOwner)},
+                                                  {"task_id", "t"},
+                                                  {"seed", "1"},
+                                                  {"cancelled", true}}));
+  limit_room(150'000, 10'000);
+  openai::Conversations conversations(context_);
+  openai::KeptResponses responses(context_, submitter_, conversations);
+  responses.resume();
+  const store::blobs::Blob* kept = blobs_->find("resp_1");
+  ASSERT_NE(kept, nullptr);
+  EXPECT_TRUE(kept->facts.expires_unix_ms) << "it has ended";
+  EXPECT_LT(kept->content_bytes, 10'000U);
+  EXPECT_NE(blobs_->read("resp_1", 0, 10'000).value().find("QUOTA_EXCEEDED"), std::string::npos);
 }
 
 // A request of a few bytes has much read, but not as much as its tenant may keep.

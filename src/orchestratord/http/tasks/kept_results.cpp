@@ -116,7 +116,13 @@ void KeptResults::on_done(const OpenPtr& open, base::Result<net::Response> answe
 }
 
 void KeptResults::keep(const OpenPtr& open, const net::Response& answer) {
-  if (context_.blobs->find(open->id) == nullptr) return void(open_.erase(open->id));  // somebody erased it meanwhile
+  const store::blobs::Blob* blob = context_.blobs->find(open->id);
+  if (blob == nullptr) return void(open_.erase(open->id));  // somebody erased it meanwhile
+  if (blob->content_bytes == 0) {
+    if (const auto room = context_.blobs->check_answer(blob->facts.tenant_id, answer.body.size()); !room) {
+      return keep(open, net::http::error_response(room.error(), open->job->submission.correlation_id));
+    }
+  }
   const auto kept = context_.blobs->complete(
       open->id, {.content = answer.body,
                  .body = boost::json::serialize(boost::json::object{{"status", answer.status}}),

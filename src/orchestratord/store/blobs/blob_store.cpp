@@ -460,11 +460,16 @@ std::vector<const Blob*> BlobStore::list(std::string_view kind, const std::optio
   return out;
 }
 
-base::Result<> BlobStore::check_room(const std::string& tenant_id, std::uint64_t bytes) const {
+std::uint64_t BlobStore::held_bytes(const std::string& tenant_id) const {
   std::uint64_t held = 0;
   for (const auto& [id, entry] : entries_) {
     if (!entry.erased && entry.blob.facts.tenant_id == tenant_id) held += std::max(entry.file_bytes, kFileBytesMin);
   }
+  return held;
+}
+
+base::Result<> BlobStore::check_room(const std::string& tenant_id, std::uint64_t bytes) const {
+  const std::uint64_t held = held_bytes(tenant_id);
   bytes = std::max(bytes, kFileBytesMin);
   const std::uint64_t max = options_.tenant_bytes_max;
   if (held <= max && bytes <= max - held) return {};
@@ -475,6 +480,26 @@ base::Result<> BlobStore::check_room(const std::string& tenant_id, std::uint64_t
                                 {}}
                         .with("held_bytes", static_cast<std::int64_t>(held))
                         .with("bytes_max", static_cast<std::int64_t>(max)));
+}
+
+base::Result<> BlobStore::check_answer(const std::string& tenant_id, std::uint64_t bytes) const {
+  if (bytes <= kFileBytesMin)
+    return {};  // it takes the room that its blob counted as, or is an error that takes an answer's place
+  const std::uint64_t held = held_bytes(tenant_id);
+  const std::uint64_t max = options_.tenant_bytes_max + options_.answer_bytes_max;
+  if (held <= max && bytes <= max - held) return {};
+  base::log_event(
+      base::LogLevel::kWarn, "blobs.answer_refused", {},
+      "An answer is not kept: its owner keeps more than it may, and this is too long to be kept beside that.",
+      {{"held_bytes", held}, {"bytes", bytes}, {"bytes_max", max}});
+  return base::fail(base::Error{ErrorCode::kQuotaExceeded,
+                                fmt::format("{} of {} bytes of kept files and results are taken, and the answer, of {} "
+                                            "bytes, was too long to be kept beside them; delete some, or raise "
+                                            "orchestratord.files.tenant_bytes_max, and ask again with the same seed",
+                                            held, options_.tenant_bytes_max, bytes),
+                                {}}
+                        .with("held_bytes", static_cast<std::int64_t>(held))
+                        .with("bytes_max", static_cast<std::int64_t>(options_.tenant_bytes_max)));
 }
 
 std::size_t BlobStore::expire(const std::function<bool(const Blob&)>& in_use) {

@@ -48,7 +48,8 @@ class BlobStore {
   struct Options {
     std::filesystem::path directory;  // made if it is missing
     std::uint64_t tenant_bytes_max = 1ULL << 30;
-    const base::Clock* clock = nullptr;  // REQUIRES not null; outlives the store
+    std::uint64_t answer_bytes_max = 256ULL << 20;  // of answers, what a tenant may have past tenant_bytes_max
+    const base::Clock* clock = nullptr;             // REQUIRES not null; outlives the store
     std::function<std::int64_t()> asleep_ms = base::asleep_ms;
   };
   // Reads what is there: whatever cannot be a blob any more (no key, no facts) is erased. Where a file cannot be read, nothing is.
@@ -60,6 +61,7 @@ class BlobStore {
   base::Result<> create(std::string id, Facts facts, std::string_view content = {});
   // When it returns, the bytes are on the disk. After an error a restart may find them or not; whoever tries again has them once.
   base::Result<> append(const std::string& id, std::string_view bytes);
+  // A tenant's room is not asked for: what a blob is begun with is as long as what it is ended with, and between them few write.
   base::Result<> set_facts(const std::string& id, Facts facts);
   // The blob with these facts and this content instead, under a new key. Returns whether nobody can read what it held before; where
   // the disk refused that, expire() tries again. After an error a restart finds the one or the other, whole. A tenant's room is not
@@ -87,6 +89,9 @@ class BlobStore {
 
   // Whether the tenant may begin a blob of this many bytes; each counts as 4 KiB at least. Errors: QUOTA_EXCEEDED.
   base::Result<> check_room(const std::string& tenant_id, std::uint64_t bytes) const;
+  // Whether an answer of this many bytes may be kept, to a request that was accepted while there was room: how long it would be nobody
+  // knew. One of no more than 4 KiB always may. Errors: QUOTA_EXCEEDED, and the log says so.
+  base::Result<> check_answer(const std::string& tenant_id, std::uint64_t bytes) const;
   // Erases what expired, but nothing that `in_use` names; what could not be erased is tried again by the next call.
   // Returns how many are gone. What was given its end by this process ends by elapsed_ms(), the rest by unix_ms().
   std::size_t expire(const std::function<bool(const Blob&)>& in_use = {});
@@ -141,6 +146,7 @@ class BlobStore {
   // Errors: the slot's key may still be on the disk.
   base::Result<> make_erasure_durable(payload::Slot slot);
   Entry* entry_of(const std::string& id);
+  std::uint64_t held_bytes(const std::string& tenant_id) const;
   std::optional<std::int64_t> due_elapsed_ms(const Facts& facts) const;
 
   Options options_;

@@ -106,6 +106,24 @@ TEST_F(Blobs, TheLatestFactsCount) {
   EXPECT_EQ(store_->read("c", 0, 1).error().code, base::ErrorCode::kNotFound);
 }
 
+// How long an answer would be nobody knew when its request was accepted.
+TEST_F(Blobs, AnswersMayTakeSoMuchMoreThanATenantMayBegin) {
+  store_.reset();
+  store_ = BlobStore::open(
+               {.directory = directory_, .tenant_bytes_max = 100'000, .answer_bytes_max = 50'000, .clock = &clock_},
+               entropy_)
+               .value();
+  ASSERT_TRUE(store_->create("a", facts(), std::string(90'000, 'x')));
+  ASSERT_FALSE(store_->check_room("t1", 20'000));
+  EXPECT_TRUE(store_->check_answer("t1", 50'000));
+  ASSERT_TRUE(store_->append("a", std::string(50'000, 'x')));
+  const auto refused = store_->check_answer("t1", 20'000);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, base::ErrorCode::kQuotaExceeded);
+  EXPECT_TRUE(store_->check_answer("t1", 4096)) << "an error that takes its place";
+  EXPECT_TRUE(store_->check_answer("t2", 150'000));
+}
+
 // More than a start would read is not written: whoever was told that it is kept would find nothing.
 TEST_F(Blobs, FactsBeyondTheLimitAreRefused) {
   reopen(1ULL << 32);

@@ -169,8 +169,12 @@ void KeptResponses::keep(const OpenPtr& open, const std::string& events) {
 // Its output is on the disk first, so that it has one; then its items are in the conversation; then it has ended. Each step is
 // done once, whatever process gets to it.
 base::Result<> KeptResponses::settle(const Open& open, const std::string& events) {
-  if (context_.blobs->find(open.id)->content_bytes == 0) {
-    TRY(context_.blobs->append(open.id, kept_text(input_of(text_of(open.facts, "request")), events)));
+  const store::blobs::Blob& blob = *context_.blobs->find(open.id);
+  if (blob.content_bytes == 0) {
+    std::string text = kept_text(input_of(text_of(open.facts, "request")), events);
+    const auto room = context_.blobs->check_answer(blob.facts.tenant_id, text.size());
+    if (!room) text = kept_text("[]", events_of(*open.call, room.error()));
+    TRY(context_.blobs->append(open.id, text));
   }
   if (auto added = keep_turn(open); !added) {
     if (base::info(added.error().code).retriable) return added;
