@@ -24,6 +24,7 @@ using asio::ip::tcp;
 using boost::system::error_code;
 
 constexpr int kUnsupportedMediaType = 415;
+constexpr std::int64_t kRetryAfterMs = 1000;  // of a connection that has no room
 constexpr auto kAcceptRetry = std::chrono::milliseconds(50);
 // Anybody can be refused as often as they like; the log says enough of it.
 constexpr std::int64_t kAuthFailureLinesMax = 10;
@@ -183,7 +184,7 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
       return refused(base::Error{
           base::ErrorCode::kServerBusy,
           fmt::format("all {} connections of this server have a request; try again shortly", options_.connections_max),
-          {}}.with("retry_after_ms", 1000));
+          {}}.with("retry_after_ms", kRetryAfterMs));
     }
     const auto page = http::check_browser(options_.browsers, {head.headers, head.local_address});
     if (!page) return refused(page.error());
@@ -206,6 +207,7 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
     if (auto permitted = http::check_scope(routes_[match->route].scope, *principal); !permitted) {
       return refused(permitted.error(), cors);
     }
+    if (auto shared = check_share(*principal); !is_open && !shared) return refused(std::move(shared).error(), cors);
     const auto body_type = gateway != nullptr && gateway->takes_forms ? http::BodyType::kForm : http::BodyType::kJson;
     if (auto typed = http::check_media_type(*head.headers, body_type); !typed) {
       return tl::unexpected(Refused{std::move(typed).error(), cors, kUnsupportedMediaType});
@@ -225,7 +227,9 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
   h1::RequestBudget& budget() override { return budget_; }
   h1::RequestBudget& answers() override { return answers_; }
   h1::ChunkPool& chunks() override { return chunks_; }
-  void request_began(h1::Connection& connection) override { connections_.request_began(connection); }
+  void request_began(h1::Connection& connection, const std::string& account) override {
+    connections_.request_began(connection, account);
+  }
   void request_ended(h1::Connection& connection) override { connections_.request_ended(connection); }
   void closed(h1::Connection& connection) override {
     connections_.remove(connection);
@@ -237,6 +241,21 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
     const h1::ConnectionLimit::Room room = connections_.room();
     if (room == h1::ConnectionLimit::Room::kForThisMachine) return is_of_this_machine(head);
     return room == h1::ConnectionLimit::Room::kForAll;
+  }
+
+  // Operators and nodes keep the service going; what a tenant holds, and a reader, is no reason to keep others out.
+  base::Result<> check_share(const http::Principal& caller) const {
+    if (caller.role == http::Role::kOperator || caller.role == http::Role::kNode) return {};
+    const h1::ConnectionLimit::Share share = connections_.share_of(caller.account);
+    if (share.has_room()) return {};
+    return base::fail(base::Error{
+        base::ErrorCode::kQuotaExceeded,
+        fmt::format("requests and streams of this caller keep {} connections, and {} is what other callers "
+                    "leave to it (this server has {} in all); end some, or try again in {} ms",
+                    share.busy, share.busy_max, options_.connections_max, kRetryAfterMs),
+        {}}.with("connections", static_cast<std::int64_t>(share.busy))
+                          .with("connections_max", static_cast<std::int64_t>(share.busy_max))
+                          .with("retry_after_ms", kRetryAfterMs));
   }
 
   bool is_open_route(std::string_view method, const http::Target& target) const {
@@ -318,7 +337,7 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
     while (h1::ConnectionLimit::Member* const member = connections_.gives_way()) {
       const auto connection = static_cast<h1::Connection*>(member)->shared_from_this();
       if (connection->is_streaming()) {  // of an open route: its handler knows for whom
-        connections_.request_began(*connection);
+        connections_.request_began(*connection, http::nobody().account);
         continue;
       }
       if (const auto left_out = gave_way_.admit(base::SystemClock().now().mono_ms)) {

@@ -172,6 +172,38 @@ TEST_F(ConnectionsOfAServer, ThatNobodyVouchesForWaitHoweverMuchTheyAsk) {
   EXPECT_EQ(first.read_all(), "");
 }
 
+// Requests and streams of one tenant keep neither another one out, nor an operator, nor a node; it is told by the head alone.
+TEST_F(ServerLimits, OneTenantDoesNotKeepAllConnections) {
+  options.connections_max = 8;
+  const auto bearer_of = [&](char c, http::Role role, const std::string& name) {
+    const std::string token(40, c);
+    options.auth.credentials.push_back(http::make_credential(token, role, name).value());
+    return "Authorization: Bearer " + token + "\r\n";
+  };
+  const std::string greedy = bearer_of('g', http::Role::kTenant, "greedy");
+  const std::string modest = bearer_of('m', http::Role::kTenant, "modest");
+  const std::string node = bearer_of('n', http::Role::kNode, "pool-2");
+  const std::string owner = bearer_of('o', http::Role::kOperator, "");
+  start();
+  std::vector<TestSocket> sockets;
+  const auto keep = [&](const std::string& bearer) {
+    sockets.emplace_back(server->port());
+    EXPECT_TRUE(sockets.back().send("GET /keep HTTP/1.1\r\nHost: localhost\r\n" + bearer + "\r\n"));
+    wait_kept(sockets.size());
+  };
+  for (int i = 0; i < 6; ++i) keep(greedy);
+  const std::string refused = ask(head("/echo", 9, greedy));
+  EXPECT_EQ(status_in(refused), 429);
+  EXPECT_EQ(code_in(refused), "QUOTA_EXCEEDED");
+  EXPECT_NE(refused.find("keep 6 connections, and 6 is"), std::string::npos) << refused;
+  EXPECT_NE(refused.find("Retry-After: 1\r\n"), std::string::npos) << refused;
+  EXPECT_EQ(status_in(ask(get("/hello", modest))), 200);
+  keep(modest);
+  keep(owner);
+  EXPECT_EQ(status_in(ask(get("/hello", modest))), 429);
+  EXPECT_EQ(status_in(ask(get("/hello", node))), 200);
+}
+
 // Its handler checks for whom it streams.
 TEST_F(ConnectionsOfAServer, ThatStreamOnAnOpenRouteStay) {
   TestSocket first = connect(get_on("/open", ""));

@@ -222,7 +222,7 @@ bool Connection::check_head() {
     return false;
   }
   admitted_ = std::move(*admitted);
-  if (admitted_->is_authorised) host_->request_began(*this);
+  if (admitted_->is_authorised) host_->request_began(*this, admitted_->principal.account);
   host_->budget().forget(*this);
   return true;
 }

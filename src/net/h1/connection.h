@@ -53,8 +53,8 @@ class ConnectionHost {
   virtual RequestBudget& budget() = 0;
   virtual RequestBudget& answers() = 0;
   virtual ChunkPool& chunks() = 0;
-  // An authorised request of the connection is on its way, or is over. On the io thread only.
-  virtual void request_began(Connection& connection) = 0;
+  // An authorised request of the connection, of the caller `account`, is on its way, or is over. On the io thread only.
+  virtual void request_began(Connection& connection, const std::string& account) = 0;
   virtual void request_ended(Connection& connection) = 0;
   // The connection is closed and calls nothing any more.
   virtual void closed(Connection& connection) = 0;
