@@ -126,7 +126,7 @@ placement::Devices Scheduler::devices_for(const JobGroup& l, PassScratch& scratc
                         !(puts_off && starts.is_put_off(pool->id, now_.mono_ms));
       scratch.tiers.push_back(fits ? tier(l, pool->id, *gpu_id) : Tier::kExcluded);
     }
-    if (l.start_round.failed_on(pool->id, *gpu_id)) scratch.failed.push_back(i);
+    if (l.start_round.comes_last(pool->id, *gpu_id)) scratch.failed.push_back(i);
   }
   return {.all = all,
           .tiers = scratch.tiers,

@@ -32,6 +32,11 @@ class StartRound {
   bool failed_on(const base::PoolId& pool, const std::string& gpu_id) const {
     return failed_on_.contains({pool, gpu_id});
   }
+  // The pool started nothing there for now, for a reason that is none of the model's: no failure, but any other place is better.
+  void put_off(const base::PoolId& pool, const std::string& gpu_id) { put_off_.emplace(pool, gpu_id); }
+  bool comes_last(const base::PoolId& pool, const std::string& gpu_id) const {
+    return failed_on(pool, gpu_id) || put_off_.contains({pool, gpu_id});
+  }
   bool has_failures() const { return failures_ > 0; }
   // Its file is missing, broken or unknown there: nothing starts there while another pool could run the jobs.
   bool is_ruled_out(const base::PoolId& pool) const { return ruled_out_.contains(pool); }
@@ -39,7 +44,7 @@ class StartRound {
 
  private:
   std::int64_t failures_ = 0;  // that say nothing of a file
-  std::set<std::pair<base::PoolId, std::string>> failed_on_;
+  std::set<std::pair<base::PoolId, std::string>> failed_on_, put_off_;
   std::set<base::PoolId> ruled_out_;
 };
 

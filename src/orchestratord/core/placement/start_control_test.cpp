@@ -35,6 +35,18 @@ TEST_F(StartControlTest, RetriesOnceAndBacksOffMoreEachTime) {
   EXPECT_EQ(control.not_before_ms(), 7000);
 }
 
+// It counts for no verdict, and says nothing of the build that may come back there.
+TEST_F(StartControlTest, APlaceThatIsPutOffComesLastAndHasNotFailed) {
+  round.put_off(pool, "0");
+  EXPECT_TRUE(round.comes_last(pool, "0"));
+  EXPECT_FALSE(round.comes_last(pool, "1"));
+  EXPECT_FALSE(round.failed_on(pool, "0"));
+  EXPECT_FALSE(round.has_failures());
+  EXPECT_EQ(fail_at(0), Verdict::kRetry);
+  EXPECT_EQ(fail_at(1000), Verdict::kGiveUp);
+  EXPECT_FALSE(round.comes_last(pool, "0"));
+}
+
 TEST_F(StartControlTest, AReadyWorkerForgetsTheFailures) {
   fail_at(0);
   control.ready();

@@ -488,6 +488,30 @@ TEST(Workers, ALoadThePoolKnowsAndWeDoNotCountsNoFailure) {
   EXPECT_TRUE(d.none<Finish>());
 }
 
+// It reports more room than the other pool, and refuses each start as a pool may that is not to blame.
+TEST(Workers, APoolThatGoesOnPuttingStartsOffHoldsUpNoOther) {
+  const std::vector<base::Error> refusals{
+      base::Error{ErrorCode::kConflict, "it loads", {}}.with("reason", std::string("MODEL_LOADING")),
+      base::Error{ErrorCode::kInsufficientVram, "no room", {}}};
+  for (const base::Error& refusal : refusals) {
+    Driver d(no_jitter());
+    d.see(d.pool_state("pool-1", 1, 16 * kGb));
+    d.see(d.pool_state("pool-2"));
+    d.submit("j1");
+    const auto start = d.only<StartWorker>();
+    EXPECT_EQ(start.pool_id.value, "pool-1");
+    d.send(StartWorkerAnswered{base::WorkerId(start.request.worker_id), refusal});
+    EXPECT_TRUE(d.none<StartWorker>()) << "its next report is waited for";
+    d.after_ms(500);
+    d.see(d.pool_state("pool-1", 1, 16 * kGb));
+    d.after_ms(500);
+    const auto elsewhere = d.only<StartWorker>();
+    EXPECT_EQ(elsewhere.pool_id.value, "pool-2") << refusal.message;
+    d.send(WorkerReady{{"pool-2", Driver::worker(elsewhere.request.worker_id)}});
+    EXPECT_EQ(d.only<Execute>().job_id.value, "j1");
+  }
+}
+
 // A disk that stalls, or a mount that does not answer: the job waits for the file as it would for its pool.
 TEST(Workers, AFileThatIsStillBeingReadCountsNoFailure) {
   Driver d(no_jitter());

@@ -137,9 +137,17 @@ void Workers::on(StartWorkerAnswered& e) {
       const auto before_ms = std::exchange(device->disagreed_ms, now_.mono_ms);
       passes = passes || !before_ms || asked_ms <= *before_ms || in_motion(*device, asked_ms);
     }
-    if (passes) return postpone_start(start.model);
+    if (passes) return put_off(start);
   }
   start_failed(start, std::move(*e.error));
+}
+
+// A pool that goes on refusing so holds up no job that another place could run.
+void Workers::put_off(const FailedStart& start) {
+  for (const GroupIndex index : model(start.model).groups.get()) {
+    if (counts_for(start, index)) group(index).start_round.put_off(start.pool_id, start.gpu_id);
+  }
+  postpone_start(start.model);
 }
 
 // Workers that start or leave make a device look fuller or emptier than it will be; both pass. One that became ready since
@@ -305,6 +313,11 @@ Workers::FailedStart Workers::failed_start(const Worker& worker, ModelIndex mode
   return {model_index, group_index, worker.pool_id, worker.info.gpu_id};
 }
 
+bool Workers::counts_for(const FailedStart& start, GroupIndex index) {
+  if (start.group) return index == *start.group;
+  return tier(group(index), start.pool_id, start.gpu_id) != placement::Tier::kExcluded;
+}
+
 void Workers::start_failed(const FailedStart& start, Error error) {
   Model& m = model(start.model);
   count(Metric::kWorkerStarts, "failure");
@@ -312,9 +325,7 @@ void Workers::start_failed(const FailedStart& start, Error error) {
   bool goes_on_elsewhere = false;
   for (const GroupIndex index : m.groups.get()) {
     JobGroup& l = group(index);
-    // Without a group of its own a start counts for everybody who might have used it.
-    const bool concerned =
-        start.group ? index == *start.group : tier(l, start.pool_id, start.gpu_id) != placement::Tier::kExcluded;
+    const bool concerned = counts_for(start, index);
     if (!concerned) continue;
     const bool other_pool = has_other_pool(l, s_.replicas.replica_rule(m, &l), start.pool_id, When::kEver);
     if (l.start_round.failed(start.pool_id, start.gpu_id, error, other_pool) == StartRound::Verdict::kGiveUp) {

@@ -59,11 +59,14 @@ class Workers : Handler {
     std::string gpu_id;
   };
   static FailedStart failed_start(const Worker& worker, ModelIndex model_index);
+  // Without a group of its own a start counts for everybody who might have used it.
+  bool counts_for(const FailedStart& start, GroupIndex index);
   void start_failed(const FailedStart& start, base::Error error);
   void start_succeeded(ModelIndex model_index, const Worker& worker);
   void log_gone(const pools::GoneWorker& gone, const std::optional<base::Error>& error);
   void worker_crashed(Model& m, const base::Error& error);
   void postpone_start(ModelIndex model_index);
+  void put_off(const FailedStart& start);
   static bool in_motion(const pools::Device& device, std::int64_t since_ms = std::numeric_limits<std::int64_t>::max());
   void serves_no_more(const Worker& worker);
   bool unused(const Worker& worker) const;
