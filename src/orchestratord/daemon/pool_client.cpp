@@ -63,6 +63,7 @@ void PoolClient::ask_state(const core::AskPoolState& command) {
     if (!state || state->pool_id != asked.pool_id.value || state->endpoint != endpoint) return lost();
     note_answer(endpoint, asked_ms);
     options_.catalog->pool_seen(endpoint);
+    options_.catalog->devices_seen(endpoint, models::largest_device_bytes(state->gpus));
     options_.post(
         core::PoolSeen{.request = {}, .state = std::move(*state), .asked_endpoint = endpoint, .asked_ms = asked_ms});
   });

@@ -91,6 +91,13 @@ class ModelListing {
   std::size_t missing_count_;
 };
 
+models::Catalog::Wanted wanted_facts(const wire::CatalogModel& model, const net::Request& request) {
+  return {.model_ref = model.model_ref,
+          .wait_ms = kFactsWaitMs,
+          .correlation_id = request.correlation_id,
+          .checksum = model.checksum.value_or("")};
+}
+
 Error no_such_model() {
   return {ErrorCode::kModelNotFound,
           "no model was given this name at run time; `llorch ls` and GET /v2/catalog/models list them",
@@ -148,29 +155,27 @@ void CatalogModels::list(const net::Request& request, const net::ExchangePtr& ex
   for (wire::CatalogModel& model : out.models) {
     if (!context_.names->is_configured(model.model_id)) add_what_runs(model);
   }
-  std::map<std::size_t, std::string> here;  // their references
+  std::map<std::size_t, models::Catalog::Wanted> here;
   for (std::size_t i = 0; i < out.models.size(); ++i) {
-    if (!out.models[i].model_ref.empty()) here.emplace(i, out.models[i].model_ref);
+    if (!out.models[i].model_ref.empty()) here.emplace(i, wanted_facts(out.models[i], request));
   }
   if (!asks_for_facts(request) || here.empty()) {
     return respond_tagged(request, wire::encode(out), exchange);
   }
   const auto listing = std::make_shared<ModelListing>(std::move(out), here.size(), exchange);
-  for (const auto& [index, ref] : here) {
+  for (const auto& [index, wanted] : here) {
     context_.catalog->find(
-        {ref, kFactsWaitMs, request.correlation_id},
-        [listing, i = index](base::Result<models::KnownModel> known) { listing->told(i, std::move(known)); });
+        wanted, [listing, i = index](base::Result<models::KnownModel> known) { listing->told(i, std::move(known)); });
   }
 }
 
 void CatalogModels::show_with_facts(wire::CatalogModel model, const net::Request& request,
                                     const net::ExchangePtr& exchange) {
-  const std::string ref = model.model_ref;
-  context_.catalog->find({ref, kFactsWaitMs, request.correlation_id},
-                         [exchange, model = std::move(model)](base::Result<models::KnownModel> known) mutable {
-                           tell(model, std::move(known));
-                           exchange->respond(net::http::json_response(200, wire::encode(model)));
-                         });
+  const models::Catalog::Wanted wanted = wanted_facts(model, request);
+  context_.catalog->find(wanted, [exchange, model = std::move(model)](base::Result<models::KnownModel> known) mutable {
+    tell(model, std::move(known));
+    exchange->respond(net::http::json_response(200, wire::encode(model)));
+  });
 }
 
 void CatalogModels::respond(int http_status, const std::string& model_id, const net::ExchangePtr& exchange) {
@@ -372,17 +377,18 @@ void CatalogModels::add_file(NamedModel model, const base::CorrelationId& correl
 }
 
 void CatalogModels::add_found_file(NamedModel model, const base::CorrelationId& correlation_id, CreatedDone done) {
-  const std::string wanted = model.model_ref;
+  const models::Catalog::Wanted wanted{.model_ref = model.model_ref,
+                                       .wait_ms = kDescribeWaitMs,
+                                       .correlation_id = correlation_id,
+                                       .anew = true,
+                                       .checksum = model.wanted_checksum};
   context_.catalog->find(
-      {wanted, kDescribeWaitMs, correlation_id, true},
-      [this, done = std::move(done), model = std::move(model)](base::Result<models::KnownModel> found) mutable {
-        if (!found) return done(base::fail(std::move(found).error()));
-        if (!model.wanted_checksum.empty() && model.wanted_checksum != found->facts.digest) {
+      wanted, [this, done = std::move(done), model = std::move(model)](base::Result<models::KnownModel> found) mutable {
+        if (!found && models::is_other_file(found.error())) {
           context_.metrics->verification("checksum");
-          return done(base::fail(
-              Error{ErrorCode::kUntrustedArtifact, "the file has another checksum than was asked for", {}}.with(
-                  "found", found->facts.digest)));
+          found.error().message = "the file has another checksum than was asked for";
         }
+        if (!found) return done(base::fail(std::move(found).error()));
         context_.metrics->verification("");
         model.checksum = found->facts.digest;
         model.size_bytes = found->facts.size_bytes;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "orchestratord/http/tasks/prompt.h"
 #include "orchestratord/http/testing/held_pool.h"
 #include "wire/json.h"
 
@@ -48,6 +49,55 @@ TEST_F(CatalogModelsTest, AnotherNameOfTheSameFilesKeepsThem) {
   EXPECT_EQ(removed("a"), 0);
   EXPECT_TRUE(client.requests.empty());
   EXPECT_FALSE(names->has("a"));
+}
+
+// A name of certain bytes, and two pools that have a file in its place.
+struct TwoPoolsTest : CatalogModelsTest {
+  TwoPoolsTest() { catalog.pool_seen(other_endpoint); }
+
+  void name(bool watched) {
+    ASSERT_TRUE(names->put({.model_id = "tale",
+                            .source = "file:/models/tale.gguf",
+                            .pool_id = pool.value,
+                            .model_ref = "file:/models/tale.gguf",
+                            .checksum = "sha256:ours",
+                            .watched = watched}));
+  }
+  base::Result<models::KnownModel> found_where(const std::string& digest, const std::string& digest_there) {
+    base::Result<models::KnownModel> out = base::fail(base::ErrorCode::kInternal, "not told");
+    tasks::find_model(context, "tale", tasks::Naming::kLook, {}, [&](base::Result<tasks::FoundModel> found) {
+      out = found ? base::Result<models::KnownModel>(found->model) : base::fail(found.error());
+    });
+    describe(endpoint, digest);
+    if (!client.requests.empty()) describe(other_endpoint, digest_there);
+    return out;
+  }
+  void describe(const std::string& where, const std::string& digest) {
+    wire::ModelFacts facts;
+    facts.model_ref = "file:/models/tale.gguf";
+    facts.digest = digest;
+    facts.takes = wire::PromptForm::kText;
+    answer(where, wire::encode(facts));
+  }
+
+  const std::string other_endpoint = "http://127.0.0.2:9";
+};
+
+TEST_F(TwoPoolsTest, ABrokenCopyHidesNoGoodOne) {
+  name(false);
+  const auto found = found_where("sha256:replaced", "sha256:ours");
+  ASSERT_TRUE(found) << found.error().message;
+  EXPECT_EQ(found->facts.digest, "sha256:ours");
+}
+
+TEST_F(TwoPoolsTest, BytesThatNobodyHasAreNotServed) {
+  name(false);
+  EXPECT_EQ(found_where("sha256:replaced", "sha256:other").error().code, base::ErrorCode::kUntrustedArtifact);
+}
+
+TEST_F(TwoPoolsTest, AWatchedFileThatNobodyHasIsLookedAtAnew) {
+  name(true);
+  EXPECT_EQ(found_where("sha256:replaced", "sha256:other").error().code, base::ErrorCode::kPoolUnready);
 }
 
 }  // namespace

@@ -54,7 +54,10 @@ void PoolControl::reload(const net::Request& request, const net::ExchangePtr& ex
        exchange](base::Result<models::ModelNames::Resolved> found) {
         if (!found) return refuse(context_, exchange, std::move(found).error());
         context_.catalog->find(
-            {found->model_ref, kModelWaitMs, correlation_id},
+            {.model_ref = found->model_ref,
+             .wait_ms = kModelWaitMs,
+             .correlation_id = correlation_id,
+             .checksum = found->checksum},
             [this, pool_id, deadline_ms, exchange](base::Result<models::KnownModel> model) {
               if (!model) return refuse(context_, exchange, std::move(model).error());
               ask(

@@ -136,13 +136,14 @@ void Pools::take_state(const net::Request& request, const net::ExchangePtr& exch
   base::PoolId pool_id(state.pool_id);
   auto watched = std::move(state.watched_models);
   const ReportPlace place{.boot_id = state.boot_id, .sequence = state.sequence};
+  const std::int64_t device_bytes = models::largest_device_bytes(state.gpus);
   if (!context_.pools->announce(request.peer.principal, endpoint)) {
     return refuse(context_, exchange, ended_credential());
   }
   context_.core->ask<core::AnswerPool>(
       core::PoolSeen{.request = {}, .state = std::move(state), .asked_endpoint = {}},
       [this, pool_id = std::move(pool_id), endpoint = std::move(endpoint), reply = std::move(reply),
-       watched = std::move(watched), place, exchange](core::AnswerPool answer) mutable {
+       watched = std::move(watched), place, device_bytes, exchange](core::AnswerPool answer) mutable {
         if (!answer.heartbeat_interval_ms) {
           return refuse(context_, exchange, std::move(answer.heartbeat_interval_ms).error());
         }
@@ -150,7 +151,10 @@ void Pools::take_state(const net::Request& request, const net::ExchangePtr& exch
           if (is_news(pool_id, place)) on_watched_(pool_id, watched);
         });
         // An old report is taken, and moves nobody.
-        if (context_.pools->endpoint_of(pool_id) == endpoint) context_.catalog->pool_seen(endpoint);
+        if (context_.pools->endpoint_of(pool_id) == endpoint) {
+          context_.catalog->pool_seen(endpoint);
+          context_.catalog->devices_seen(endpoint, device_bytes);
+        }
         exchange->respond(net::http::json_response(200, reply(*answer.heartbeat_interval_ms)));
       });
 }

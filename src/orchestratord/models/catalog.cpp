@@ -60,6 +60,12 @@ tl::unexpected<Error> no_pool_there() {
   return base::fail(ErrorCode::kUnreachable, "no paired pool answers there any more");
 }
 
+// Of what pools say, how much it tells: a file that cannot be used more than another file, and that more than none.
+int tells(const Error& error) {
+  if (error.code == ErrorCode::kModelNotFound) return 0;
+  return is_other_file(error) ? 1 : 2;
+}
+
 // Whether another pool may answer better.
 bool nobody_answered(ErrorCode code) {
   return code == ErrorCode::kUnreachable || code == ErrorCode::kIoError || code == ErrorCode::kTimeout ||
@@ -73,41 +79,65 @@ wire::Workload workload_of(const wire::ModelFacts& facts) {
   return facts.embedding_dimensions ? wire::Workload::kEmbedding : wire::Workload::kCompletion;
 }
 
+// ORCH-3097: a name stands for the bytes that came with it.
+Error other_file(const std::string& found) {
+  return Error{ErrorCode::kUntrustedArtifact,
+               "the model's file has another checksum than the model that has this name; pull it again",
+               {}}
+      .with("found", found);
+}
+
+bool is_other_file(const Error& error) {
+  return error.code == ErrorCode::kUntrustedArtifact && base::has_detail(error, "found");
+}
+
+std::int64_t largest_device_bytes(const std::vector<wire::GpuInfo>& gpus) {
+  std::int64_t largest = 0;
+  for (const wire::GpuInfo& gpu : gpus) largest = std::max(largest, gpu.vram_total_bytes);
+  return largest;
+}
+
 void Catalog::pool_seen(const std::string& endpoint) {
   const std::lock_guard lock(mutex_);
-  if (std::find(endpoints_.begin(), endpoints_.end(), endpoint) == endpoints_.end()) endpoints_.push_back(endpoint);
+  if (std::ranges::find(pools_, endpoint, &Pool::endpoint) == pools_.end()) pools_.push_back({endpoint});
 }
 
 void Catalog::pool_lost(const std::string& endpoint) {
   const std::lock_guard lock(mutex_);
-  std::erase(endpoints_, endpoint);
+  std::erase_if(pools_, [&](const Pool& pool) { return pool.endpoint == endpoint; });
+}
+
+void Catalog::devices_seen(const std::string& endpoint, std::int64_t largest_device_bytes) {
+  const std::lock_guard lock(mutex_);
+  const auto pool = std::ranges::find(pools_, endpoint, &Pool::endpoint);
+  if (pool != pools_.end()) pool->largest_device_bytes = largest_device_bytes;
 }
 
 void Catalog::find(const Wanted& wanted, Done done) {
-  const std::string& model_ref = wanted.model_ref;
+  const Key key{wanted.model_ref, wanted.checksum};
   std::optional<base::Result<KnownModel>> answer;
   std::optional<Question> question;
   std::optional<std::uint64_t> waiter;
   bool looks_again = false;
   {
     const std::lock_guard lock(mutex_);
-    const auto it = entries_.try_emplace(model_ref).first;
+    const auto it = entries_.try_emplace(key).first;
     Entry& entry = it->second;
     entry.asked_for = ++questions_count_;
     const bool stale = options_.clock->now().mono_ms - entry.known_since_ms >= kFreshMs;
     if (entry.known && !wanted.anew) {
       answer = *entry.known;
-    } else if (endpoints_.empty() && wanted.wait_ms >= kNoPoolLookMs) {
+    } else if (pools_.empty() && wanted.wait_ms >= kNoPoolLookMs) {
       looks_again = true;
-    } else if (endpoints_.empty()) {
+    } else if (pools_.empty()) {
       answer = base::fail(unready("no pool manager is registered, so no model can be looked at; start pool-managerd"));
     } else {
       waiter = ++waiters_count_;
       (wanted.anew && entry.asking ? entry.waiters_for_next : entry.waiters).emplace(*waiter, done);
     }
-    if (!entry.asking && !endpoints_.empty() && (!entry.known || stale || wanted.anew)) {
+    if (!entry.asking && !pools_.empty() && (!entry.known || stale || wanted.anew)) {
       entry.asking = true;
-      question = Question{model_ref, wanted.correlation_id, endpoints_, {}};
+      question = Question{key, wanted.correlation_id, pools_};
     }
     if (!entry.known && !entry.asking) entries_.erase(it);  // names nobody can look at leave nothing behind
   }
@@ -120,7 +150,7 @@ void Catalog::find(const Wanted& wanted, Done done) {
     return;
   }
   if (waiter) {
-    options_.runtime->post_after(wanted.wait_ms, [this, model_ref, id = *waiter] { expire(model_ref, id); });
+    options_.runtime->post_after(wanted.wait_ms, [this, key, id = *waiter] { expire(key, id); });
   }
   if (answer) options_.runtime->post([done = std::move(done), answer = std::move(*answer)] { done(answer); });
   if (question) ask(std::move(*question));
@@ -128,14 +158,18 @@ void Catalog::find(const Wanted& wanted, Done done) {
 
 std::optional<wire::ModelFacts> Catalog::known_facts(const std::string& model_ref) {
   const std::lock_guard lock(mutex_);
-  const auto it = entries_.find(model_ref);
-  if (it == entries_.end() || !it->second.known) return std::nullopt;
-  return it->second.known->facts;
+  const Entry* newest = nullptr;
+  for (auto it = entries_.lower_bound({model_ref, ""}); it != entries_.end() && it->first.model_ref == model_ref;
+       ++it) {
+    const Entry& entry = it->second;
+    if (entry.known && (newest == nullptr || entry.asked_for > newest->asked_for)) newest = &entry;
+  }
+  return newest == nullptr ? std::nullopt : std::optional(newest->known->facts);
 }
 
 std::string Catalog::describe_path(const Question& question) const {
   std::string path =
-      fmt::format("/v2/models/describe?ref={}&slots={}&kv_dtype={}", net::http::percent_encode(question.model_ref),
+      fmt::format("/v2/models/describe?ref={}&slots={}&kv_dtype={}", net::http::percent_encode(question.key.model_ref),
                   options_.worker_slots, net::http::percent_encode(options_.kv_dtype));
   if (options_.worker_kv_tokens != 0) path += fmt::format("&kv_tokens={}", options_.worker_kv_tokens);
   path += fmt::format("&image_tokens_max={}", options_.worker_image_tokens_max);
@@ -145,7 +179,7 @@ std::string Catalog::describe_path(const Question& question) const {
 }
 
 std::optional<net::ClientRequest> Catalog::request_to(const Question& question, const std::string& path) const {
-  const std::string& endpoint = question.endpoints.front();
+  const std::string& endpoint = question.pools.front().endpoint;
   net::ClientRequest request;
   if (options_.token_at) {
     auto token = options_.token_at(endpoint);
@@ -158,12 +192,17 @@ std::optional<net::ClientRequest> Catalog::request_to(const Question& question, 
 }
 
 void Catalog::ask(Question question) {
-  if (question.endpoints.empty()) {
+  if (question.pools.empty() && question.too_large) {
+    auto [pool, facts] = *std::exchange(question.too_large, {});
+    question.pools = {std::move(pool)};
+    return take(std::move(question), std::move(facts));
+  }
+  if (question.pools.empty()) {
     return settle(question,
                   base::fail(question.refusal ? std::move(*question.refusal)
                                               : unready("no pool manager answers; the model cannot be looked at now")));
   }
-  question.devices = options_.devices_of ? options_.devices_of(question.model_ref) : 1;
+  question.devices = options_.devices_of ? options_.devices_of(question.key.model_ref) : 1;
   auto request = request_to(question, describe_path(question));
   if (!request) return on_facts(std::move(question), no_pool_there());
   request->timeout_ms = options_.describe_timeout_ms;
@@ -180,20 +219,20 @@ void Catalog::attempt(const Question& question, const std::function<void()>& ste
   } catch (const std::exception&) {
     base::log_event(base::LogLevel::kError, "catalog.answer_failed", question.correlation_id,
                     "A pool's answer about a model failed inside a library.",
-                    {{"endpoint", question.endpoints.front()}, {"type", base::current_exception_type()}});
+                    {{"endpoint", question.pools.front().endpoint}, {"type", base::current_exception_type()}});
     ask_next(question, {ErrorCode::kInternal, "the pool's description of the model cannot be read", {}});
   }
 }
 
-// Another pool may have the file, or a better copy of it. Of what they say, a file that cannot be used says more than none.
+// Another pool may have the file, or a better copy of it.
 void Catalog::ask_next(Question question, Error error) {
   if (error.code == ErrorCode::kCancelled) return settle(question, base::fail(std::move(error)));  // the client ends
   if (base::has_detail(error, "reason", "MODEL_BEING_READ"))
     error = being_read();  // without the path that the pool names
   const bool says_nothing = nobody_answered(error.code);
-  const bool says_more = !question.refusal || question.refusal->code == ErrorCode::kModelNotFound;
+  const bool says_more = !question.refusal || tells(*question.refusal) == 0 || tells(error) > tells(*question.refusal);
   if (!says_nothing && says_more) question.refusal = std::move(error);
-  question.endpoints.erase(question.endpoints.begin());
+  question.pools.erase(question.pools.begin());
   ask(std::move(question));
 }
 
@@ -201,21 +240,35 @@ void Catalog::on_facts(Question question, base::Result<net::Response> response) 
   auto body = body_of(std::move(response));
   if (!body) return ask_next(std::move(question), std::move(body).error());
   auto facts = wire::decode<wire::ModelFacts>(*body);
-  if (!facts || facts->model_ref != question.model_ref || facts->devices != question.devices) {
+  if (!facts || facts->model_ref != question.key.model_ref || facts->devices != question.devices) {
     return ask_next(std::move(question), unready("the pool's description of the model is not valid"));
   }
-  if (facts->takes == wire::PromptForm::kText) return settle(question, Known{{.facts = std::move(*facts)}, 0});
+  if (!question.key.checksum.empty() && facts->digest != question.key.checksum) {
+    return ask_next(std::move(question), other_file(facts->digest));
+  }
+  const Pool pool = question.pools.front();
+  if (pool.largest_device_bytes > 0 && facts->memory_bytes > pool.largest_device_bytes) {
+    const auto& least = question.too_large;
+    if (!least || facts->memory_bytes < least->second.memory_bytes) question.too_large = {pool, *std::move(facts)};
+    question.pools.erase(question.pools.begin());
+    return ask(std::move(question));
+  }
+  take(std::move(question), *std::move(facts));
+}
+
+void Catalog::take(Question question, wire::ModelFacts facts) {
+  if (facts.takes == wire::PromptForm::kText) return settle(question, Known{{.facts = std::move(facts)}, 0});
   std::shared_ptr<const ModelText> cached;
   {
     const std::lock_guard lock(mutex_);
-    const auto it = texts_.find({question.endpoints.front(), facts->digest});
+    const auto it = texts_.find({question.pools.front().endpoint, facts.digest});
     if (it != texts_.end()) cached = it->second.lock();
   }
-  if (cached != nullptr) return settle(question, known(question, std::move(*facts), cached));
-  auto request = request_to(question, fmt::format("/v2/models/{}/tokenizer", net::http::percent_encode(facts->digest)));
-  if (!request) return on_tokenizer(std::move(question), std::move(*facts), no_pool_there());
+  if (cached != nullptr) return settle(question, known(question, std::move(facts), cached));
+  auto request = request_to(question, fmt::format("/v2/models/{}/tokenizer", net::http::percent_encode(facts.digest)));
+  if (!request) return on_tokenizer(std::move(question), std::move(facts), no_pool_there());
   options_.client->request(std::move(*request), [this, question = std::move(question),
-                                                 facts = std::move(*facts)](base::Result<net::Response> reply) mutable {
+                                                 facts = std::move(facts)](base::Result<net::Response> reply) mutable {
     // Not on the client's thread, which carries streams: a tokenizer takes a while to build.
     options_.runtime->post(
         [this, question = std::move(question), facts = std::move(facts), reply = std::move(reply)]() mutable {
@@ -235,7 +288,7 @@ void Catalog::on_tokenizer(Question question, wire::ModelFacts facts, base::Resu
   if (!text) return ask_next(std::move(question), std::move(text).error());
   {
     const std::lock_guard lock(mutex_);
-    texts_[{question.endpoints.front(), facts.digest}] = *text;
+    texts_[{question.pools.front().endpoint, facts.digest}] = *text;
   }
   settle(question, known(question, std::move(facts), *text));
 }
@@ -248,8 +301,8 @@ Catalog::Known Catalog::known(const Question& question, wire::ModelFacts facts,
                    {text, &text->format},
                    {text, &text->format_with_tools}};
   if (text->infill) model.infill = {text, &*text->infill};
-  if (options_.timeout_ms_of) model.timeout_ms = options_.timeout_ms_of(question.model_ref);
-  if (const auto format = options_.chat_format_of ? options_.chat_format_of(question.model_ref) : std::nullopt) {
+  if (options_.timeout_ms_of) model.timeout_ms = options_.timeout_ms_of(question.key.model_ref);
+  if (const auto format = options_.chat_format_of ? options_.chat_format_of(question.key.model_ref) : std::nullopt) {
     model.format = std::make_shared<ChatFormat>(text->format.in(*format, text->control_tokens));
     model.format_with_tools = std::make_shared<ChatFormat>(text->format_with_tools.in(*format, text->control_tokens));
   }
@@ -263,14 +316,14 @@ void Catalog::settle(const Question& question, base::Result<Known> result) {
   {
     const std::lock_guard lock(mutex_);
     if (!result) left_out = failure_lines_.admit(options_.clock->now().mono_ms);
-    Entry& entry = entries_[question.model_ref];
+    Entry& entry = entries_[question.key];
     entry.asking = false;
     waiters = std::exchange(entry.waiters, {});
     if (result) {
       entry.known = result->model;
       entry.text_bytes = result->text_bytes;
       entry.known_since_ms = options_.clock->now().mono_ms;
-      forget_unused(question.model_ref);
+      forget_unused(question.key);
     } else if (!entry.known || !base::info(result.error().code).retriable) {
       entry.known.reset();  // gone, or not a model: nothing to serve from memory
       entry.text_bytes = 0;
@@ -278,15 +331,15 @@ void Catalog::settle(const Question& question, base::Result<Known> result) {
     if (!entry.waiters_for_next.empty()) {
       entry.waiters = std::exchange(entry.waiters_for_next, {});
       entry.asking = true;
-      next = Question{question.model_ref, question.correlation_id, endpoints_, {}};
+      next = Question{question.key, question.correlation_id, pools_};
     } else if (!entry.known) {
-      entries_.erase(question.model_ref);
+      entries_.erase(question.key);
     }
   }
   if (left_out) {
     base::log_event(base::LogLevel::kWarn, "catalog.describe_failed", question.correlation_id,
                     "A model could not be looked at.",
-                    {{"model_ref", question.model_ref},
+                    {{"model_ref", question.key.model_ref},
                      {"code", result.error().name()},
                      {"message", result.error().message},
                      {"left_out_before", *left_out}});
@@ -298,30 +351,30 @@ void Catalog::settle(const Question& question, base::Result<Known> result) {
 }
 
 // Those that nobody asked for the longest go first; a model that is being asked for stays.
-void Catalog::forget_unused(const std::string& kept) {
+void Catalog::forget_unused(const Key& kept) {
   std::size_t count = 0;
   std::int64_t bytes = 0;
-  std::map<std::uint64_t, std::string> by_use;
-  for (const auto& [model_ref, entry] : entries_) {
+  std::map<std::uint64_t, Key> by_use;
+  for (const auto& [key, entry] : entries_) {
     if (!entry.known) continue;
     ++count;
     bytes += entry.text_bytes;
-    if (model_ref != kept && !entry.asking) by_use.emplace(entry.asked_for, model_ref);
+    if (key != kept && !entry.asking) by_use.emplace(entry.asked_for, key);
   }
-  for (const auto& [asked_for, model_ref] : by_use) {
+  for (const auto& [asked_for, key] : by_use) {
     if (count <= options_.models_max && bytes <= options_.tokenizer_bytes_max) break;
     --count;
-    bytes -= entries_.at(model_ref).text_bytes;
-    entries_.erase(model_ref);
+    bytes -= entries_.at(key).text_bytes;
+    entries_.erase(key);
   }
   std::erase_if(texts_, [](const auto& text) { return text.second.expired(); });
 }
 
-void Catalog::expire(const std::string& model_ref, std::uint64_t waiter) {
+void Catalog::expire(const Key& key, std::uint64_t waiter) {
   Done done;
   {
     const std::lock_guard lock(mutex_);
-    const auto entry = entries_.find(model_ref);
+    const auto entry = entries_.find(key);
     if (entry == entries_.end()) return;
     auto node = entry->second.waiters.extract(waiter);
     if (!node) node = entry->second.waiters_for_next.extract(waiter);

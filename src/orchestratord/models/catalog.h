@@ -1,5 +1,6 @@
 #pragma once
 // Facts and tokenizers of models, asked from the pools and cached by digest.
+#include <compare>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -7,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -46,6 +48,13 @@ struct ModelText {
   std::int64_t bytes = 0;  // as a pool serves it
 };
 
+// What the catalog says where pools have `model_ref` and none has the bytes that were asked for; `found` is the digest of theirs.
+base::Error other_file(const std::string& found);
+bool is_other_file(const base::Error& error);
+
+// Of the devices of one pool; 0: it has none.
+std::int64_t largest_device_bytes(const std::vector<wire::GpuInfo>& gpus);
+
 struct CatalogOptions {
   net::Transport* client = nullptr;  // these three REQUIRE not null and outlive the catalog
   net::Executor* runtime = nullptr;
@@ -79,22 +88,34 @@ class Catalog {
   // Pools that can be asked, in the order they came.
   void pool_seen(const std::string& endpoint);
   void pool_lost(const std::string& endpoint);
+  // A model that needs more than the largest device there, as that pool says, is asked of the next pool as well. 0: not known.
+  void devices_seen(const std::string& endpoint, std::int64_t largest_device_bytes);
 
   struct Wanted {
     std::string model_ref;
     std::int64_t wait_ms = 0;
     base::CorrelationId correlation_id;  // of the request that brings it up
     bool anew = false;                   // what was known, or asked for, before this question is no answer
+    std::string checksum{};              // "sha256:<hex>" that the model must have; empty: any
   };
   using Done = std::function<void(base::Result<KnownModel>)>;
   // Calls `done` once, in a call of `runtime`, at the latest after `wait_ms`. Errors: POOL_UNREADY with retry_after_ms (no pool,
-  // or no answer yet: the question goes on and a later call profits), or the pool's own (MODEL_NOT_FOUND, ...).
+  // or no answer yet: the question goes on and a later call profits), or the pool's own (MODEL_NOT_FOUND, ...);
+  // other_file().
   // What is known is answered at once; what is older than a few seconds is asked again behind the caller's back.
   void find(const Wanted& wanted, Done done);
   // The facts of a model that somebody has asked for; nobody is asked now.
   std::optional<wire::ModelFacts> known_facts(const std::string& model_ref);
 
  private:
+  struct Key {
+    std::string model_ref, checksum;
+    auto operator<=>(const Key&) const = default;
+  };
+  struct Pool {
+    std::string endpoint;
+    std::int64_t largest_device_bytes = 0;
+  };
   struct Entry {
     std::optional<KnownModel> known;
     std::int64_t known_since_ms = 0;
@@ -109,32 +130,35 @@ class Catalog {
     std::int64_t text_bytes = 0;
   };
   struct Question {
-    std::string model_ref;
-    base::CorrelationId correlation_id;  // of the request that began it
-    std::vector<std::string> endpoints;  // still to be asked; the first one is
-    std::optional<base::Error> refusal;  // a pool's answer that another one may better
-    std::int64_t devices = 1;            // asked for; no pool chooses others
+    Key key;
+    base::CorrelationId correlation_id;    // of the request that began it
+    std::vector<Pool> pools;               // still to be asked; the first one is
+    std::optional<base::Error> refusal{};  // a pool's answer that another one may better
+    // As another pool may better as well: the least memory that a pool asks for and does not have on any device.
+    std::optional<std::pair<Pool, wire::ModelFacts>> too_large{};
+    std::int64_t devices = 1;  // asked for; no pool chooses others
   };
 
   void ask(Question question);
   void ask_next(Question question, base::Error error);
   void attempt(const Question& question, const std::function<void()>& step);
   void on_facts(Question question, base::Result<net::Response> response);
-  // A request for `path` at the first endpoint of `question`, with its token; absent: do not call that endpoint.
+  void take(Question question, wire::ModelFacts facts);
+  // A request for `path` at the first pool of `question`, with its token; absent: do not call that endpoint.
   std::optional<net::ClientRequest> request_to(const Question& question, const std::string& path) const;
   void on_tokenizer(Question question, wire::ModelFacts facts, base::Result<net::Response> response);
   // As the configuration has it, for the model that `question` is about.
   Known known(const Question& question, wire::ModelFacts facts, const std::shared_ptr<const ModelText>& text) const;
   void settle(const Question& question, base::Result<Known> result);
-  void expire(const std::string& model_ref, std::uint64_t waiter);
-  void forget_unused(const std::string& kept);  // REQUIRES mutex_ held
+  void expire(const Key& key, std::uint64_t waiter);
+  void forget_unused(const Key& kept);  // REQUIRES mutex_ held
   std::string describe_path(const Question& question) const;
 
   const CatalogOptions options_;
   std::mutex mutex_;
   base::LogLimiter failure_lines_{10, 10'000};  // whoever submits decides how often a model is looked at
-  std::vector<std::string> endpoints_;
-  std::map<std::string, Entry> entries_;  // by model_ref
+  std::vector<Pool> pools_;
+  std::map<Key, Entry> entries_;
   // By endpoint and digest: what one pool says of a digest is nothing to the models of another.
   std::map<std::pair<std::string, std::string>, std::weak_ptr<const ModelText>> texts_;
   std::uint64_t waiters_count_ = 0;

@@ -351,6 +351,78 @@ TEST_F(CatalogTest, APoolWithABadCopyIsPassedOver) {
   other.stop(0);
 }
 
+// Another pool, which needs no token and says what the test wants.
+struct OtherPool {
+  explicit OtherPool(net::IoRuntime& runtime) : server(runtime, {.component = "other-pool"}) {
+    server.route("GET", "/v2/models/describe", net::Scope::kPublic,
+                 [this](const net::Request& request, const net::ExchangePtr& exchange) {
+                   facts.model_ref = std::string(request.query_param("ref").value_or(""));
+                   exchange->respond(net::http::json_response(200, wire::encode(facts)));
+                 });
+    server.route("GET", "/v2/models/{digest}/tokenizer", net::Scope::kPublic,
+                 [](const net::Request&, const net::ExchangePtr& exchange) {
+                   exchange->respond({200, {}, text::serialize(text::byte_bpe_data({})).value()});
+                 });
+    EXPECT_TRUE(server.start());
+  }
+  ~OtherPool() { server.stop(0); }
+
+  wire::ModelFacts facts;
+  net::Server server;
+};
+
+// Its file was replaced, or it lies: a name stands for certain bytes, and the next pool may have them.
+TEST_F(CatalogTest, APoolWithOtherBytesIsPassedOver) {
+  OtherPool other(runtime_);
+  other.facts.digest = "sha256:bb";
+  catalog_->pool_seen(other.server.url());
+  const auto find_bytes = [&](const std::string& checksum) {
+    std::promise<base::Result<KnownModel>> done;
+    catalog_->find({.model_ref = "file:/a", .wait_ms = 60'000, .correlation_id = {}, .checksum = checksum},
+                   [&](base::Result<KnownModel> r) { done.set_value(std::move(r)); });
+    return done.get_future().get();
+  };
+  const auto alone = find_bytes(digest_);
+  ASSERT_FALSE(alone);
+  EXPECT_TRUE(is_other_file(alone.error()));
+  EXPECT_TRUE(base::has_detail(alone.error(), "found", "sha256:bb"));
+
+  catalog_->pool_seen(server_.url());
+  error_ = base::Error{ErrorCode::kModelNotFound, "no such file", {}};
+  EXPECT_TRUE(is_other_file(find_bytes(digest_).error())) << "which says more than that there is none";
+  error_ = base::Error{ErrorCode::kPoolUnready, "", {}}.with("reason", std::string("MODEL_BEING_READ"));
+  EXPECT_EQ(find_bytes(digest_).error().code, ErrorCode::kPoolUnready) << "it may have them";
+  error_.reset();
+  EXPECT_EQ(find_bytes(digest_).value().facts.digest, digest_);
+  EXPECT_EQ(find("file:/a", 60'000).value().facts.digest, "sha256:bb") << "where any bytes will do";
+  EXPECT_EQ(find_bytes(digest_).value().facts.digest, digest_) << "which takes no place from those";
+  EXPECT_EQ(catalog_->known_facts("file:/a")->digest, digest_) << "those that were asked for last";
+}
+
+// Jobs of all nodes are refused by the memory that one names.
+TEST_F(CatalogTest, AModelThatDoesNotFitWhereItIsDescribedIsAskedOfTheNextPool) {
+  constexpr std::int64_t kDevice = 8LL << 30, kMuch = 1LL << 49, kLess = 1LL << 40;
+  OtherPool other(runtime_), third(runtime_);
+  other.facts.digest = "sha256:bb";
+  other.facts.memory_bytes = kMuch;
+  third.facts.digest = "sha256:cc";
+  third.facts.memory_bytes = kLess;
+  const auto see = [&](const std::string& endpoint) {
+    catalog_->pool_seen(endpoint);
+    catalog_->devices_seen(endpoint, kDevice);
+  };
+  see(other.server.url());
+  EXPECT_EQ(find("file:/a", 60'000).value().facts.memory_bytes, kMuch)
+      << "nobody knows better, and the numbers say why";
+  see(third.server.url());
+  const auto least = find("file:/b", 60'000).value();
+  EXPECT_EQ(least.facts.memory_bytes, kLess);
+  EXPECT_EQ(least.facts.digest, "sha256:cc");
+  EXPECT_NE(least.tokenizer, nullptr);
+  see(server_.url());
+  EXPECT_EQ(find("file:/c", 60'000).value().facts.digest, digest_);
+}
+
 // An orderly stop while a pool still reads a model: the question ends, and no other pool is asked.
 TEST_F(CatalogTest, AClientThatEndsEndsTheQuestion) {
   net::Server other(runtime_, {.component = "other-pool"});

@@ -154,14 +154,6 @@ base::Result<> check_bytes(const wire::SubmitRequest& request, const config::Lim
                   limits.prompt_bytes_max);
 }
 
-// ORCH-3097: a name stands for the bytes that came with it.
-base::Error other_file(const std::string& found) {
-  return base::Error{base::ErrorCode::kUntrustedArtifact,
-                     "the model's file has another checksum than the model that has this name; pull it again",
-                     {}}
-      .with("found", found);
-}
-
 // Which the name of a file in a watched directory becomes once it has been looked at.
 base::Error replaced_file() {
   return base::Error{base::ErrorCode::kPoolUnready,
@@ -234,14 +226,16 @@ void find_model(const Context& context, std::string_view name, Naming naming, co
           [&context, correlation_id, done = std::move(done)](base::Result<models::ModelNames::Resolved> resolved) {
             if (!resolved) return done(base::fail(std::move(resolved).error()));
             context.catalog->find(
-                {resolved->model_ref, kModelWaitMs, correlation_id},
+                {.model_ref = resolved->model_ref,
+                 .wait_ms = kModelWaitMs,
+                 .correlation_id = correlation_id,
+                 .checksum = resolved->checksum},
                 [metrics = context.metrics, resolved = *resolved, done](base::Result<models::KnownModel> found) {
-                  if (!found) return done(base::fail(std::move(found).error()));
-                  if (!resolved.checksum.empty() && resolved.checksum != found->facts.digest) {
+                  if (!found && models::is_other_file(found.error())) {
                     if (resolved.is_watched) return done(base::fail(replaced_file()));
                     metrics->verification("changed_file");
-                    return done(base::fail(other_file(found->facts.digest)));
                   }
+                  if (!found) return done(base::fail(std::move(found).error()));
                   done(FoundModel{resolved.model_ref, *std::move(found)});
                 });
           });
