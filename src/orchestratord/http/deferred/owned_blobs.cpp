@@ -13,6 +13,7 @@ const Blob* find_owned(const Context& context, std::string_view kind, const std:
 }
 
 std::vector<const Blob*> list_owned(const Context& context, std::string_view kind, const net::http::Principal& caller) {
+  if (is_tenant(caller)) return context.blobs->list(kind, caller.account);
   std::vector<const Blob*> out = context.blobs->list(kind);
   std::erase_if(out, [&](const Blob* blob) { return !owns(caller, blob->facts.tenant_id); });
   return out;

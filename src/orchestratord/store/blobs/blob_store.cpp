@@ -32,6 +32,8 @@ constexpr std::size_t kFrameBytesMax = std::max(BlobStore::kFactsBytesMax, kPiec
 constexpr std::string_view kSuffix = ".blob";
 constexpr std::uint64_t kFileBytesMin = 4096;  // what any file takes of a disk, and more than what it takes of memory
 
+std::uint64_t counted_bytes(std::uint64_t file_bytes) { return std::max(file_bytes, kFileBytesMin); }
+
 void append_u32(std::string& out, std::uint32_t value) {
   for (int shift = 0; shift < 32; shift += 8) out += static_cast<char>(value >> shift & 0xff);
 }
@@ -206,7 +208,7 @@ base::Result<std::unique_ptr<BlobStore>> BlobStore::open(Options options, base::
     if (entry) {
       used.insert(slot);
       newest_unix_ms = std::max(newest_unix_ms, std::optional(entry->blob.facts.created_unix_ms));
-      store->entries_.emplace(id, *std::move(entry));
+      store->enlist(store->entries_.emplace(id, *std::move(entry)).first->second);
     } else {
       base::log_event(base::LogLevel::kWarn, "blobs.dropped", {},
                       "A kept file that has no key or no facts any more is removed.");
@@ -330,7 +332,7 @@ base::Result<> BlobStore::create(std::string id, Facts facts, std::string_view c
     remove_file(id);
     return written;
   }
-  entries_.emplace(std::move(id), std::move(entry));
+  enlist(entries_.emplace(std::move(id), std::move(entry)).first->second);
   return {};
 }
 
@@ -346,7 +348,9 @@ base::Result<bool> BlobStore::replace(const std::string& id, Facts facts, std::s
     if (on_disk && *on_disk != fresh.slot) keys_.erase(fresh.slot);
     if (!on_disk || *on_disk != fresh.slot) return base::fail(std::move(written).error());
   }
+  delist(*entry);
   const Slot before = std::exchange(*entry, std::move(fresh)).slot;
+  enlist(*entry);
   // The new file is there and may not stay: both keys do, until a start sees which file did. So they do above, where it may be there.
   if (!written) return base::fail(std::move(written).error());
   keys_.erase(before);
@@ -354,10 +358,11 @@ base::Result<bool> BlobStore::replace(const std::string& id, Facts facts, std::s
 }
 
 // `end`: where the entry's frames ended before they grew by `bytes`, and end again if the disk does not take them.
-base::Result<> BlobStore::extend(Entry& entry, const End& end, std::string_view bytes) const {
+base::Result<> BlobStore::extend(Entry& entry, const End& end, std::string_view bytes) {
   auto file = File::open(path_of(entry.blob.id), O_RDWR);
   auto written = file ? file->write_at_end(end.file_bytes, bytes) : base::Result<>(base::fail(file.error()));
   if (!written) cut(entry, end);
+  held_bytes_[entry.blob.facts.tenant_id] += counted_bytes(entry.file_bytes) - counted_bytes(end.file_bytes);
   return written;
 }
 
@@ -381,8 +386,10 @@ base::Result<> BlobStore::set_facts(const std::string& id, Facts facts) {
   std::string out;
   add_frame(*entry, key, FrameKind::kFacts, text, out);
   TRY(extend(*entry, end, out));
+  delist(*entry);
   if (facts.expires_unix_ms != entry->blob.facts.expires_unix_ms) entry->due_elapsed_ms = due_elapsed_ms(facts);
   entry->blob.facts = std::move(facts);
+  enlist(*entry);
   return {};
 }
 
@@ -430,12 +437,46 @@ base::Result<> BlobStore::make_erasure_durable(Slot slot) {
 base::Result<> BlobStore::erase(const std::string& id) {
   const auto it = entries_.find(id);
   if (it == entries_.end()) return {};
-  if (!it->second.erased) keys_.erase(it->second.slot);
+  if (!it->second.erased) {
+    keys_.erase(it->second.slot);
+    delist(it->second);
+    unerased_.insert(id);
+  }
   it->second.erased = true;
   auto durable = make_erasure_durable(it->second.slot);
   remove_file(id);
-  if (durable) entries_.erase(it);
-  return durable;
+  if (!durable) return durable;
+  unerased_.erase(id);
+  entries_.erase(it);
+  return {};
+}
+
+void BlobStore::enlist(const Entry& entry) {
+  const Blob& blob = entry.blob;
+  const Facts& facts = blob.facts;
+  owned_[{facts.kind, facts.tenant_id}].insert({facts.created_unix_ms, &blob});
+  held_bytes_[facts.tenant_id] += counted_bytes(entry.file_bytes);
+  if (entry.due_elapsed_ms) {
+    due_elapsed_.insert({*entry.due_elapsed_ms, &blob});
+  } else if (facts.expires_unix_ms) {
+    due_unix_.insert({*facts.expires_unix_ms, &blob});
+  }
+}
+
+void BlobStore::delist(const Entry& entry) {
+  const Blob& blob = entry.blob;
+  const Facts& facts = blob.facts;
+  const auto owner = owned_.find({facts.kind, facts.tenant_id});
+  owner->second.erase({facts.created_unix_ms, &blob});
+  if (owner->second.empty()) owned_.erase(owner);
+  const auto held = held_bytes_.find(facts.tenant_id);
+  held->second -= counted_bytes(entry.file_bytes);
+  if (held->second == 0) held_bytes_.erase(held);
+  if (entry.due_elapsed_ms) {
+    due_elapsed_.erase({*entry.due_elapsed_ms, &blob});
+  } else if (facts.expires_unix_ms) {
+    due_unix_.erase({*facts.expires_unix_ms, &blob});
+  }
 }
 
 BlobStore::Entry* BlobStore::entry_of(const std::string& id) {
@@ -449,28 +490,27 @@ const Blob* BlobStore::find(const std::string& id) const {
 }
 
 std::vector<const Blob*> BlobStore::list(std::string_view kind, const std::optional<std::string>& tenant_id) const {
-  std::vector<const Blob*> out;
-  for (const auto& [id, entry] : entries_) {
-    const Facts& facts = entry.blob.facts;
-    if (!entry.erased && facts.kind == kind && (!tenant_id || facts.tenant_id == *tenant_id))
-      out.push_back(&entry.blob);
+  std::vector<Listed> found;
+  auto owner = owned_.lower_bound({std::string(kind), tenant_id.value_or("")});
+  for (; owner != owned_.end() && owner->first.first == kind; ++owner) {
+    if (tenant_id && owner->first.second != *tenant_id) break;
+    found.insert(found.end(), owner->second.begin(), owner->second.end());
   }
-  std::stable_sort(out.begin(), out.end(),
-                   [](const Blob* a, const Blob* b) { return a->facts.created_unix_ms < b->facts.created_unix_ms; });
+  if (!tenant_id) std::sort(found.begin(), found.end());
+  std::vector<const Blob*> out;
+  out.reserve(found.size());
+  for (const Listed& each : found) out.push_back(each.blob);
   return out;
 }
 
 std::uint64_t BlobStore::held_bytes(const std::string& tenant_id) const {
-  std::uint64_t held = 0;
-  for (const auto& [id, entry] : entries_) {
-    if (!entry.erased && entry.blob.facts.tenant_id == tenant_id) held += std::max(entry.file_bytes, kFileBytesMin);
-  }
-  return held;
+  const auto it = held_bytes_.find(tenant_id);
+  return it == held_bytes_.end() ? 0 : it->second;
 }
 
 base::Result<> BlobStore::check_room(const std::string& tenant_id, std::uint64_t bytes) const {
   const std::uint64_t held = held_bytes(tenant_id);
-  bytes = std::max(bytes, kFileBytesMin);
+  bytes = counted_bytes(bytes);
   const std::uint64_t max = options_.tenant_bytes_max;
   if (held <= max && bytes <= max - held) return {};
   return base::fail(base::Error{ErrorCode::kQuotaExceeded,
@@ -506,12 +546,14 @@ std::size_t BlobStore::expire(const std::function<bool(const Blob&)>& in_use) {
   const std::int64_t now_elapsed_ms = elapsed_ms();
   const std::int64_t now_unix_ms = unix_ms();
   if (keys_.erasure_pending()) (void)keys_.sync();
-  std::vector<std::string> expired;
-  for (const auto& [id, entry] : entries_) {
-    const auto& at = entry.blob.facts.expires_unix_ms;
-    const bool over = entry.due_elapsed_ms ? *entry.due_elapsed_ms <= now_elapsed_ms : at && *at <= now_unix_ms;
-    if (entry.erased || (over && !(in_use && in_use(entry.blob)))) expired.push_back(id);
-  }
+  std::vector<std::string> expired(unerased_.begin(), unerased_.end());
+  const auto take = [&](const std::set<Listed>& due, std::int64_t now_ms) {
+    for (auto it = due.begin(); it != due.end() && it->at_ms <= now_ms; ++it) {
+      if (!(in_use && in_use(*it->blob))) expired.push_back(it->blob->id);
+    }
+  };
+  take(due_elapsed_, now_elapsed_ms);
+  take(due_unix_, now_unix_ms);
   return static_cast<std::size_t>(
       std::count_if(expired.begin(), expired.end(), [this](const std::string& id) { return erase(id).has_value(); }));
 }

@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -83,17 +84,19 @@ class BlobStore {
 
   // Null: none has this id.
   const Blob* find(const std::string& id) const;
-  // Oldest first; of all tenants where `tenant_id` is absent.
+  // Oldest first; of all tenants where `tenant_id` is absent. Looks at nothing else.
   std::vector<const Blob*> list(std::string_view kind,
                                 const std::optional<std::string>& tenant_id = std::nullopt) const;
 
-  // Whether the tenant may begin a blob of this many bytes; each counts as 4 KiB at least. Errors: QUOTA_EXCEEDED.
+  // Whether the tenant may begin a blob of this many bytes; each counts as 4 KiB at least. Takes no longer with more blobs. Errors:
+  // QUOTA_EXCEEDED.
   base::Result<> check_room(const std::string& tenant_id, std::uint64_t bytes) const;
   // Whether an answer of this many bytes may be kept, to a request that was accepted while there was room: how long it would be nobody
   // knew. One of no more than 4 KiB always may. Errors: QUOTA_EXCEEDED, and the log says so.
   base::Result<> check_answer(const std::string& tenant_id, std::uint64_t bytes) const;
   // Erases what expired, but nothing that `in_use` names; what could not be erased is tried again by the next call.
-  // Returns how many are gone. What was given its end by this process ends by elapsed_ms(), the rest by unix_ms().
+  // Returns how many are gone. What was given its end by this process ends by elapsed_ms(), the rest by unix_ms(). Looks at nothing that
+  // has time left.
   std::size_t expire(const std::function<bool(const Blob&)>& in_use = {});
   // The time by which what an earlier process kept expires: no jump of the wall clock ends it.
   std::int64_t unix_ms() { return settled_->unix_ms(); }
@@ -137,7 +140,7 @@ class BlobStore {
   static End end_of(const Entry& entry) {
     return {entry.file_bytes, entry.frames, entry.blob.content_bytes, entry.pieces.size()};
   }
-  base::Result<> extend(Entry& entry, const End& end, std::string_view bytes) const;
+  base::Result<> extend(Entry& entry, const End& end, std::string_view bytes);
   // A whole file under a new key, and what it is written as.
   base::Result<std::pair<Entry, std::string>> compose(const std::string& id, Facts facts, std::string_view content);
   base::Result<Entry> read_entry(const std::string& id, payload::Slot slot);
@@ -148,12 +151,30 @@ class BlobStore {
   Entry* entry_of(const std::string& id);
   std::uint64_t held_bytes(const std::string& tenant_id) const;
   std::optional<std::int64_t> due_elapsed_ms(const Facts& facts) const;
+  // Each entry is listed by its facts and counts for its tenant, from when it is there until it is erased. REQUIRES of delist(): the
+  // entry is as it was when it was listed, but for its size, which extend() counts.
+  void enlist(const Entry& entry);
+  void delist(const Entry& entry);
+
+  // By a time, then by id.
+  struct Listed {
+    std::int64_t at_ms = 0;
+    const Blob* blob = nullptr;
+    bool operator<(const Listed& other) const {
+      return at_ms != other.at_ms ? at_ms < other.at_ms : blob->id < other.blob->id;
+    }
+  };
 
   Options options_;
   payload::PayloadKeys keys_;
   base::Entropy& entropy_;
   std::map<std::string, Entry> entries_;
-  std::optional<base::SettledClock> settled_;  // set by open()
+  std::map<std::pair<std::string, std::string>, std::set<Listed>>
+      owned_;                                        // by kind and tenant, from when they were made
+  std::map<std::string, std::uint64_t> held_bytes_;  // by tenant
+  std::set<Listed> due_elapsed_, due_unix_;          // when each expires, by elapsed_ms() and by unix_ms()
+  std::set<std::string> unerased_;                   // ids of the erased ones of `entries_`
+  std::optional<base::SettledClock> settled_;        // set by open()
 };
 
 }  // namespace llorch::orchestratord::store::blobs

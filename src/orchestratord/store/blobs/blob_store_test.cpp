@@ -6,9 +6,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <map>
 #include <optional>
+#include <set>
+#include <utility>
 
 #include "base/file.h"
 #include "base/testing/full_disk.h"
@@ -471,6 +475,64 @@ TEST_F(Blobs, ExpireAndListByWhoseTheyAre) {
   clock_.advance_ms(1000);
   EXPECT_EQ(store_->expire(), 1U);
   EXPECT_EQ(ids(store_->list("file")), "f3 ");
+}
+
+// What is counted and listed is told from no walk over what is there: each change keeps it true, the failed ones as well.
+TEST_F(Blobs, RoomAndListsFollowEachChange) {
+  const auto is_true = [&] {
+    std::map<std::string, std::uint64_t> held;
+    std::map<std::string, std::set<std::string>> listed;
+    for (const auto& file : std::filesystem::directory_iterator(directory_)) {
+      const Blob* blob = store_->find(file.path().stem().string());
+      if (blob == nullptr) continue;
+      held[blob->facts.tenant_id] += std::max<std::uint64_t>(file.file_size(), 4096);
+      listed[blob->facts.kind + " of " + blob->facts.tenant_id].insert(blob->id);
+    }
+    for (const std::string tenant : {"t1", "t2"}) {
+      const auto refused = store_->check_room(tenant, UINT64_MAX).error();
+      EXPECT_TRUE(std::ranges::find(refused.details, std::pair<std::string, base::DetailValue>(
+                                                         "held_bytes", static_cast<std::int64_t>(held[tenant]))) !=
+                  refused.details.end())
+          << tenant << ": " << refused.message << ", and " << held[tenant] << " lie there";
+      for (const std::string kind : {"file", "batch"}) {
+        std::set<std::string> ids;
+        for (const Blob* blob : store_->list(kind, tenant)) ids.insert(blob->id);
+        EXPECT_EQ(ids, listed[kind + " of " + tenant]);
+      }
+    }
+  };
+  Facts moved = facts("t2");
+  moved.kind = "batch";
+  moved.created_unix_ms = 1;
+  moved.expires_unix_ms = clock_.now().unix_ms + 10;
+  for (const std::string id : {"a", "b", "c"}) ASSERT_TRUE(store_->create(id, facts(), "content"));
+  is_true();
+  ASSERT_TRUE(store_->append("a", std::string(70'000, 'x')));
+  is_true();
+  ASSERT_TRUE(store_->set_facts("a", moved));
+  is_true();
+  ASSERT_TRUE(store_->replace("b", moved, std::string(9'000, 'y')));
+  is_true();
+  ASSERT_TRUE(store_->complete("c", {.content = "", .body = "whole", .expires_unix_ms = clock_.now().unix_ms + 20}));
+  is_true();
+  {
+    const base::testing::FileSizeLimit limit(0);
+    EXPECT_FALSE(store_->append("a", "no room"));
+    EXPECT_FALSE(store_->set_facts("a", facts()));
+    EXPECT_FALSE(store_->replace("b", facts(), "no room"));
+    EXPECT_FALSE(store_->erase("c"));
+  }
+  is_true();
+  EXPECT_EQ(store_->expire(), 1U) << "c, whose key the disk takes now";
+  reopen();
+  is_true();
+  ASSERT_TRUE(store_->set_facts("a", facts()));
+  moved.expires_unix_ms = clock_.now().unix_ms + 5;
+  ASSERT_TRUE(store_->set_facts("b", moved));
+  clock_.advance_ms(5);
+  EXPECT_EQ(store_->expire(), 1U) << "b; a has no end any more";
+  is_true();
+  EXPECT_NE(store_->find("a"), nullptr);
 }
 
 // The monotonic clock stands while the machine sleeps. A month is one all the same.
