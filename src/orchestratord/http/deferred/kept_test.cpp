@@ -1,10 +1,11 @@
-// Results and responses that are kept: what nobody can read, and what is too long to be read. No job runs.
+// Results and responses that are kept: what nobody can read, what another version submitted, and what is too long to be read. No job runs.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <boost/json/serialize.hpp>
 
+#include "net/testing/held_transport.h"
 #include "orchestratord/http/openai/calls.h"
 #include "orchestratord/http/openai/deferred/kept_responses.h"
 #include "orchestratord/http/openai/deferred/kept_text.h"
@@ -13,11 +14,36 @@
 #include "orchestratord/http/tenancy.h"
 #include "orchestratord/http/testing/noting_exchange.h"
 #include "orchestratord/http/testing/test_thread.h"
+#include "wire/json.h"
 
 namespace llorch::orchestratord::http::deferred {
 namespace {
 
 const net::http::Principal kOwner{net::http::Role::kTenant, "lab", "token:abc", "lab"};
+
+// Has one job, whatever is asked for, and takes none.
+class StoreOfOneJob final : public store::Store {
+ public:
+  explicit StoreOfOneJob(store::JobRecord job) : job_(std::move(job)) {}
+
+  void admit(store::Admission, Done) override { ADD_FAILURE() << "a second job"; }
+  void transition(store::Transition, Done) override {}
+  void checkpoint(std::vector<store::Checkpoint>) override {}
+  void remember_session(core::sessions::SessionRecord, Done) override {}
+  void forget_session(std::int64_t) override {}
+  void remember_pool(store::KnownPool) override {}
+  void set_desired_state(store::KnownPool, Done) override {}
+  void forget_pool(base::PoolId, Done) override {}
+  void find(base::JobId, Found done) override { done(job_); }
+  void find_task(std::string, Found done) override { done(job_); }
+  void list(store::Listing, Listed) override {}
+  void backup(store::BackupOrder) override {}
+  base::Result<store::RestoredState> restore() override { return store::RestoredState{}; }
+  void stop() override {}
+
+ private:
+  const store::JobRecord job_;
+};
 
 class Kept : public testing::Test {
  protected:
@@ -108,6 +134,38 @@ TEST_F(Kept, AResponseThatFindsNoRoomSaysSo) {
   EXPECT_TRUE(kept->facts.expires_unix_ms) << "it has ended";
   EXPECT_LT(kept->content_bytes, 10'000U);
   EXPECT_NE(blobs_->read("resp_1", 0, 10'000).value().find("QUOTA_EXCEEDED"), std::string::npos);
+}
+
+// It may have read the request otherwise, and the job is the task's all the same.
+TEST_F(Kept, AResultOfAJobThatAnotherVersionSubmittedIsThatOfTheJob) {
+  StoreOfOneJob store({.job_id = base::JobId("the-job"),
+                       .task_id = "lab:1",
+                       .request_sha256 = "of another version",
+                       .progress = {.status = wire::JobStatus::kFailed,
+                                    .error = wire::error_body({base::ErrorCode::kTimeout, "too long", {}}, {})}});
+  CorePort port([&port](core::Event event) {
+    if (const auto* asked = std::get_if<core::QueryJob>(&event)) port.answer(core::AnswerQueryJob{asked->request, {}});
+  });
+  streams::StreamHub hub({.limits = {}, .clock = &clock_});
+  net::testing::InlineExecutor request_executor;
+  context_.store = &store;
+  context_.core = &port;
+  context_.hub = &hub;
+  context_.request_executor = &request_executor;
+  const wire::SubmitRequest request{.model = "m",
+                                    .prompt = wire::TextOrTokens{.text = "p"},
+                                    .task_id = "1",
+                                    .result = wire::ResultRequest{.keep_ms = 1000}};
+  boost::json::object facts{{"request", wire::encode(request)}, {"caller", tasks::to_json(kOwner)}};
+  keep("result_" + uuid_of_name("llama-orch result of lab:1"), tasks::KeptResults::kKind,
+       boost::json::serialize(facts));
+  tasks::KeptResults results(context_, submitter_);
+  results.resume();
+  thread_.run_for(1);
+  const auto client = std::make_shared<NotingExchange>();
+  results.answer("lab:1", client);
+  EXPECT_FALSE(client->refused) << client->refused->message;
+  EXPECT_NE(client->body.find(R"("code":"TIMEOUT")"), std::string::npos) << client->body;
 }
 
 // A request of a few bytes has much read, but not as much as its tenant may keep.

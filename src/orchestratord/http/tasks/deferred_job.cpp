@@ -71,6 +71,7 @@ class Run : public std::enable_shared_from_this<Run> {
     request.on_disconnect = wire::OnDisconnect::kResume;
     submission.counted = options_.count == DeferredCount::kOnArrival;
     submission.charged_max_tokens = charged_max_tokens_;
+    submission.is_resumed = options_.asked_unix_ms.has_value();
     submitter_.submit(std::move(submission), [self = shared_from_this()](base::Result<Admission> admission) {
       self->context_.files->post(
           [self, admission = std::move(admission)]() mutable { self->on_admission(std::move(admission)); });

@@ -35,7 +35,7 @@ enum class DeferredCount : std::uint8_t { kOnArrival, kEach };
 struct DeferredOptions {
   DeferredCount count = DeferredCount::kOnArrival;
   // When an earlier process was asked for the job; absent: this one was. What has completed since then was charged, so what runs again
-  // in its place is not.
+  // in its place is not. A job under the task's name is the task's, also where that process read its request otherwise.
   std::optional<std::int64_t> asked_unix_ms{};
 };
 

@@ -33,16 +33,6 @@ std::string params_json(const wire::ExecuteRequest& r, const std::optional<wire:
                      placement ? R"(,"placement":)" + wire::encode(*placement) : "");
 }
 
-// What makes two submissions the same one. How a prompt is read is its API's affair, and not among it: a batch that began under a version
-// that read it otherwise still finds its jobs.
-std::string digest_of(wire::SubmitRequest request, const std::vector<std::string>& images) {
-  request.parse_special.reset();
-  base::Sha256 hash;
-  hash.update(wire::encode(request));
-  for (const std::string& image : images) hash.update(base::to_hex(base::sha256(image)));
-  return base::to_hex(hash.digest());
-}
-
 // Of what the client sent; where tokens stand between its texts or are spelled in them, of all of the tokens.
 std::string prompt_sha256(const wire::SubmitRequest& request, const Prepared& prepared,
                           const std::vector<std::int32_t>& tokens) {
@@ -79,6 +69,14 @@ base::Result<> take_idempotency_key(const net::http::Headers& headers, wire::Sub
   }
   request.task_id = key;
   return {};
+}
+
+std::string request_sha256(wire::SubmitRequest request, const std::vector<std::string>& images) {
+  request.parse_special.reset();
+  base::Sha256 hash;
+  hash.update(wire::encode(request));
+  for (const std::string& image : images) hash.update(base::to_hex(base::sha256(image)));
+  return base::to_hex(hash.digest());
 }
 
 wire::ExecuteRequest execute_request(const wire::SubmitRequest& request, ExecutionInput input) {
@@ -158,7 +156,8 @@ base::Result<Submitter::PendingPtr> Submitter::take(Submission submission) const
   pending->caller = std::move(submission.caller);
   pending->request = std::move(inputs.request);
   pending->images = std::move(inputs.images);
-  pending->request_sha256 = digest_of(pending->request, pending->images);
+  pending->request_sha256 = request_sha256(pending->request, pending->images);
+  pending->is_resumed = submission.is_resumed;
   pending->tool_use = std::move(submission.tool_use);
   pending->long_inputs = submission.long_inputs;
   pending->long_outputs = submission.long_outputs;
@@ -202,7 +201,8 @@ void Submitter::look_up_task(const PendingPtr& pending) {
     if (!found) return finish(pending, base::fail(std::move(found).error()));
     if (!*found) return context_.request_executor->post([this, pending] { find_model(pending); });
     const store::JobRecord& record = **found;
-    if (record.task_id != pending->task_id || record.request_sha256 != pending->request_sha256) {
+    const bool is_same = pending->is_resumed || record.request_sha256 == pending->request_sha256;
+    if (record.task_id != pending->task_id || !is_same) {
       return finish(pending, base::fail(Error{
                                  ErrorCode::kConflict,
                                  "another request was submitted under this task_id; use a new one",

@@ -40,6 +40,9 @@ struct Submission {
   // Of a job that stands for one that has completed, was charged, and whose tokens are gone: the max_tokens of that one, so that it ends
   // where that one did. No quota and no session's budget refuses it, and none is charged. Never of a client's request.
   std::optional<std::int64_t> charged_max_tokens{};
+  // Submitted by an earlier process under the same task_id, from the request that was kept: whatever that process read in it, it is the
+  // same one. Never of a client's request.
+  bool is_resumed = false;
   // Fields of request.sampling whose values are the API's and not the client's: an engine that does not know one goes without it.
   std::vector<std::string_view> api_defaults{};
 };
@@ -68,6 +71,10 @@ struct ExecutionInput {
   std::uint64_t seed = 0;
 };
 wire::ExecuteRequest execute_request(const wire::SubmitRequest& request, ExecutionInput input);
+
+// What makes two submissions of one task_id the same; kept with the job, and compared by later versions: a field that is added to a request
+// is a std::optional, which is not hashed where no client gives it. How a prompt is read is its API's affair, and not among it.
+std::string request_sha256(wire::SubmitRequest request, const std::vector<std::string>& images);
 
 // Thread-safe. REQUIRES: `context` outlives it.
 class Submitter {
@@ -105,6 +112,7 @@ class Submitter {
     wire::SubmitRequest request;
     std::vector<std::string> images;  // base64
     std::string request_sha256;
+    bool is_resumed = false;
     base::JobId job_id;
     std::string task_id;        // as it is kept
     bool client_named = false;  // the client gave the task_id

@@ -41,6 +41,34 @@ TEST(ExecuteRequest, CarriesTokensAndNoText) {
   EXPECT_TRUE(out.sampling.logprobs);
 }
 
+// A client sends the request of a job that another version accepted again, for days. A field that was added is to be a std::optional.
+TEST(RequestSha256, IsThatOfOtherVersions) {
+  struct Case {
+    const char* body;
+    std::vector<std::string> images;
+    const char* sha256;
+  };
+  const Case cases[] = {
+      {R"({"model":"m","prompt":"p","max_tokens":4,"task_id":"t"})",
+       {},
+       "c7fc1cb3b237e543b15a0b56f4b84cce9e1e3a0199ddf833397b4490a05aef61"},
+      {R"({"model":"m","messages":[{"role":"user","content":"hi"}],"tools":[{"type":"function"}],"task_id":"t",)"
+       R"("session_id":"s","priority":"batch","temperature":0.5,"stop":["end"],"seed":7,"determinism":"strict",)"
+       R"("on_disconnect":"resume","placement":{"mode":"prefer","prefer_pools":["pool-1"]},"timeout_ms":1000,)"
+       R"("deadline_ms":2000,"result":{"keep_ms":3000},"top_p":0.9,"top_k":40,"logit_bias":{"7":-1},)"
+       R"("logprobs":true,"top_logprobs":2,"json_schema":{"type":"object"}})",
+       {"aW1hZ2U="},
+       "94c63301e6eddf0e0c07023fb1a756df07be46b2b68bebbd525b4cd0fce24df9"},
+      {R"({"model":"m","workload":"rerank","input":["a","b"],"query":"q"})",
+       {},
+       "ac8c9265a986d048ae5a053ba2d4851a376b567cf8962c55b152fc24bf5c3c0f"}};
+  for (const auto& [body, images, sha256] : cases) {
+    const auto request = decode_request(body);
+    ASSERT_TRUE(request) << request.error().message;
+    EXPECT_EQ(request_sha256(*request, images), sha256) << wire::encode(*request);
+  }
+}
+
 TEST(IdempotencyKey, NamesTheTask) {
   const auto named = [](net::http::Headers headers, std::optional<std::string> task_id) -> base::Result<std::string> {
     wire::SubmitRequest request{.task_id = std::move(task_id)};
