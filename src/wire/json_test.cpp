@@ -6,6 +6,7 @@
 
 #include "wire/catalog.h"
 #include "wire/device_mask.h"
+#include "wire/execute_message.h"
 #include "wire/pool.h"
 #include "wire/pull_error_message.h"
 #include "wire/task.h"
@@ -242,10 +243,32 @@ TEST(Decode, DefaultsAndUnknownKeysBetweenDaemons) {
       << "what the context has left";
 }
 
+TEST(ExecuteMessage, HasWhatDiffersFromTheDefaults) {
+  ExecuteRequest request{.job_id = "j", .prompt_tokens = std::vector<std::int32_t>{1, 2}};
+  EXPECT_EQ(execute_message(request), R"({"job_id":"j","prompt_tokens":[1,2]})");
+  const auto reads_the_same = [&] {
+    const auto read = decode<ExecuteRequest>(execute_message(request), UnknownKeys::kRefuse);
+    ASSERT_TRUE(read) << read.error().message;
+    EXPECT_EQ(encode(*read), encode(request));
+  };
+  reads_the_same();
+  request.temperature = 0.5;
+  request.sampling.dry_sequence_breakers.clear();
+  request.sampling.logprobs = true;
+  request.sampling.regex = "a";
+  request.stop = {"b"};
+  request.seed = 0;
+  EXPECT_EQ(execute_message(request), R"({"job_id":"j","prompt_tokens":[1,2],"temperature":5E-1,"stop":["b"],"seed":0,)"
+                                      R"("dry_sequence_breakers":[],"logprobs":true,"regex":"a"})");
+  reads_the_same();
+  EXPECT_EQ(execute_message({}), R"({"job_id":""})") << "required";
+}
+
 TEST(Receipts, ParametersHashCoversWhatDecidesTheOutput) {
   SamplingRequest sampling;
   const std::string hash = parameters_sha256(0.5, sampling, {"end"});
-  EXPECT_EQ(hash.size(), 64u);
+  EXPECT_EQ(hash, "54f1997ef0f17dfd2155a5e2607af32f7d53c91283d51d30112c07a318a75ff4")
+      << "a worker of another build says it of the same job: a field that was added is to be a std::optional";
   sampling.logprobs = true;
   sampling.top_logprobs = 5;
   EXPECT_EQ(parameters_sha256(0.5, sampling, {"end"}), hash) << "they report, they do not decide";

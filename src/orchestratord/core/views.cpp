@@ -170,6 +170,10 @@ wire::WaitReason Views::wait_reason(const Job& job, const std::optional<placemen
       break;
     case WaitCode::kRestart: human = "orchestratord is stopping; the job goes on when it is back."; break;
   }
+  if (l.placement.avoid_pools.size() > job.spec.placement.avoid_pools.size()) {
+    human += fmt::format(" Workers of pool {} have a version that does not know all that the job asks for.",
+                         l.placement.avoid_pools.back());
+  }
   if (l.advice) human += " " + s_.review.advice_text(*l.advice);
   return {std::string(placement::code(wait)), std::move(human), load_percent};
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/assert.h"
+#include "base/error_detail.h"
 #include "base/sha256.h"
 #include "net/sse/sse.h"
 #include "wire/embedding_text.h"
@@ -24,6 +25,15 @@ constexpr std::int64_t kTailMs = 2000;  // from a job's end to that of the answe
 
 base::Error worker_reset(std::string why) {
   return base::Error{ErrorCode::kWorkerReset, "the worker was lost while the job ran: " + std::move(why), {}};
+}
+
+// A job was checked before it was accepted, so a worker that does not know a field of it has another version.
+base::Error refusal_of(base::Error error) {
+  if (error.code != ErrorCode::kInvalidParams || !base::has_detail(error, "reason", "unknown")) return error;
+  return {ErrorCode::kVersionMismatch,
+          "the worker is of a version that does not know all that the job asks for; update its node, or leave out what "
+          "details.field names",
+          std::move(error.details)};
 }
 
 // The first field of the receipt that contradicts the job; empty when there is none. Signing for another job, or for an
@@ -357,7 +367,7 @@ void Relay::Execution::on_end(const base::Result<>& result) {
     net::Response response;
     response.status = status_;
     response.body = std::move(refusal_);
-    return end(std::nullopt, net::http::error_of(response));
+    return end(std::nullopt, refusal_of(net::http::error_of(response)));
   }
   if (status_ == 0) return end(std::nullopt, worker_reset("it did not answer"));
   end(std::nullopt, worker_reset("its stream broke off"));

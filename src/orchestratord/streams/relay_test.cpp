@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/entropy.h"
+#include "base/error_detail.h"
 #include "base/sha256.h"
 #include "net/server.h"
 #include "net/sse/sse.h"
@@ -213,6 +214,23 @@ TEST_F(RelayTest, TheWorkersOwnErrorsAreKept) {
   const auto outcome = run(2);
   EXPECT_EQ(outcome.error->code, ErrorCode::kVramOom);
   EXPECT_EQ(outcome.tokens_out, 1);
+}
+
+// An accepted job is valid: a worker of an older build does not know all of it.
+TEST_F(RelayTest, AFieldThatAWorkerDoesNotKnowIsAMatterOfVersions) {
+  const auto refuses = [this](const char* reason) {
+    worker_ = [reason](const net::ExchangePtr& exchange) {
+      exchange->respond_error(base::Error{ErrorCode::kInvalidParams, "later_field is not a known field", {}}
+                                  .with("field", std::string("later_field"))
+                                  .with("reason", std::string(reason)));
+    };
+  };
+  refuses("unknown");
+  const auto error = run(1).error.value();
+  EXPECT_EQ(error.code, ErrorCode::kVersionMismatch);
+  EXPECT_TRUE(base::has_detail(error, "field", "later_field"));
+  refuses("range");
+  EXPECT_EQ(run(2).error->code, ErrorCode::kInvalidParams);
 }
 
 TEST_F(RelayTest, ABrokenConnectionIsAWorkerReset) {

@@ -211,9 +211,33 @@ void Attempts::attempt_failed(Job& job, Error error) {
   // A worker only says CANCELLED without being asked when it is being stopped under the job.
   if (error.code == ErrorCode::kCancelled) error = {ErrorCode::kWorkerReset, "The worker stopped during the job.", {}};
   if (jobs::is_transient(error.code)) return retry(job, std::move(error));
+  if (error.code == ErrorCode::kVersionMismatch && go_elsewhere(job, error)) return;
   log(base::LogLevel::kWarn, "job.failed", &job, "A job failed on its worker.",
       {{"code", error.name()}, {"message", error.message}});
   fail(job, std::move(error));
+}
+
+// Workers of its pool have a version that does not know all that the job asks for; those of another pool may have a newer one.
+bool Attempts::go_elsewhere(Job& job, const Error& error) {
+  if (job.status != JobStatus::kDispatched) return false;  // it was begun
+  const JobGroup& refused = group(job.group);
+  if (!s_.workers.has_other_pool(refused, {}, job.pool_id)) {
+    if (!s_.pools.pools_expected()) return false;
+    retry(job, error);
+    return true;
+  }
+  log(base::LogLevel::kWarn, "job.worker_too_old", &job,
+      "A worker does not know all that a job asks for: another pool gets it.",
+      {{"pool_id", *job.pool_id}, {"message", error.message}});
+  jobs::JobSpec elsewhere = job.spec;
+  elsewhere.placement = refused.placement;
+  elsewhere.placement.avoid_pools.push_back(job.pool_id->value);
+  groups_.leave(job);
+  groups_.enter(job, groups_.intern(job.model, elsewhere, job.worker_version));
+  --job.attempts;
+  back_to_queue(job, now_.mono_ms);
+  commit_progress(job);
+  return true;
 }
 
 Error Attempts::not_replayable(std::string_view what_happened) {

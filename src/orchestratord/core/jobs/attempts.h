@@ -115,6 +115,8 @@ class Attempts : Handler {
   std::optional<TimedOut> limit_passed(const Job& job, const Execution& execution) const;
   void retry(Job& job, base::Error error);
   bool may_run_again(const Job& job) const { return job.spec.model.replayable || job.tokens_out == 0; }
+  // Whether its fate is decided: it goes back to the queue, uncounted where another pool may run it.
+  bool go_elsewhere(Job& job, const base::Error& error);
   void back_to_queue(Job& job, std::int64_t ready_at_ms);
   void put_back(Job& job);
   void finish(Job& job, Outcome outcome);

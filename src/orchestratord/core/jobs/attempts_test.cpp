@@ -254,6 +254,49 @@ TEST(Attempts, OnlyTransientFailuresAreRetried) {
   EXPECT_EQ(off.only<Finish>().error->code, ErrorCode::kWorkerReset);
 }
 
+// While pools are updated one after the other, a worker may not know what this server asks for, and one of another pool may.
+TEST(Attempts, AJobThatItsWorkerDoesNotKnowAllOfGoesToAnotherPool) {
+  Driver d(without_jitter());
+  const auto add = [&d](const std::string& pool, const std::string& worker, const std::string& build) {
+    auto state = d.pool_state(pool);
+    state.workers = {Driver::worker(worker)};
+    state.workers[0].engine_build = build;
+    state.gpus[0].vram_allocated_bytes = state.gpus[0].vram_available_bytes = 4 * kGb;
+    d.see(state);
+    d.after_ms(1000);
+  };
+  add("pool-1", "w1", "old");
+  add("pool-2", "w2", "new");
+  d.submit("j1");
+  EXPECT_EQ(d.only<Execute>().worker_id, base::WorkerId("w1")) << "versions are not mixed";
+  d.lose(d.only<Execute>().execution, ErrorCode::kVersionMismatch);
+  const auto j1 = d.only<Execute>();
+  EXPECT_EQ(j1.worker_id, base::WorkerId("w2"));
+  EXPECT_EQ(j1.attempt, 1) << "nothing ran";
+  d.lose(d.run("j2"), ErrorCode::kVersionMismatch);
+  EXPECT_TRUE(d.none<Finish>()) << d.dump();
+  EXPECT_NE(d.query("j2").reason->human.find("Workers of pool pool-1 have a version that does not know all"),
+            std::string::npos)
+      << d.query("j2").reason->human;
+  d.end(j1.execution);
+  const auto j2 = d.only<Execute>();
+  EXPECT_EQ(j2.worker_id, base::WorkerId("w2"));
+  d.lose(j2.execution, ErrorCode::kVersionMismatch);
+  EXPECT_EQ(d.only<Finish>().error->code, ErrorCode::kVersionMismatch) << "no other pool is left";
+  const ExecutionId begun = d.run("j3");
+  d.send(ExecuteStarted{begun});
+  d.lose(begun, ErrorCode::kVersionMismatch);
+  EXPECT_EQ(d.only<Finish>().error->code, ErrorCode::kVersionMismatch) << "it had taken the job";
+}
+
+TEST(Attempts, AJobThatItsWorkerDoesNotKnowAllOfWaitsForPoolsThatAreExpected) {
+  Driver d(without_jitter(), Restored{.jobs = {}, .pool_endpoints = {"http://pool-2"}});
+  d.add_worker();
+  d.lose(d.run("j1"), ErrorCode::kVersionMismatch);
+  EXPECT_TRUE(d.none<Finish>()) << d.dump();
+  EXPECT_EQ(d.query("j1").reason->code, "WAITING_FOR_RETRY");
+}
+
 // SYS-7.4.1: a waiting job ends at once; repeating is harmless; an unknown job is for the store to answer.
 TEST(Attempts, WhatIsNotRepeatedEndsOnceATokenIsOut) {
   Driver d(without_jitter());

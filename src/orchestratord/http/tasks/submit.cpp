@@ -14,6 +14,7 @@
 #include "orchestratord/http/tenancy.h"
 #include "orchestratord/store/rows/job_row.h"
 #include "text/text_stream.h"
+#include "wire/execute_message.h"
 #include "wire/json.h"
 
 namespace llorch::orchestratord::http::tasks {
@@ -399,7 +400,7 @@ void Submitter::make_job(const PendingPtr& pending, const std::string& model_ref
   input.seed = record.seed;
   const wire::ExecuteRequest execution = execute_request(request, std::move(input));
   record.params = params_json(execution, request.placement, pending->charged_max_tokens.has_value());
-  job->payload = wire::encode(execution);
+  job->payload = wire::execute_message(execution);
   job->parameters_sha256 = wire::parameters_sha256(execution);
   // From here on only the payload is held.
   request.prompt.reset();
