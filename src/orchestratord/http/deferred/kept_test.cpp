@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
 
 #include "net/testing/held_transport.h"
@@ -134,6 +135,43 @@ TEST_F(Kept, AResponseThatFindsNoRoomSaysSo) {
   EXPECT_TRUE(kept->facts.expires_unix_ms) << "it has ended";
   EXPECT_LT(kept->content_bytes, 10'000U);
   EXPECT_NE(blobs_->read("resp_1", 0, 10'000).value().find("QUOTA_EXCEEDED"), std::string::npos);
+}
+
+TEST_F(Kept, AResponseWhoseRequestNobodyCanReadHasFailed) {
+  const auto id_of = [](int n) { return fmt::format("resp_0b5dbe0e-9c7d-4f3a-8f2b-6c1d2e3f4a{:02}", n); };
+  for (int n = 0; n < 3; ++n) {
+    keep(id_of(n), openai::KeptResponses::kKind,
+         R"({"request":"{\"model\":\"m\",\"of\":\"a later version\"}","caller":{}})",
+         n < 2 ? ""
+               : openai::kept_text("[]", "data: {\"sequence_number\":0,\"response\":{\"status\":\"completed\"}}\n\n"));
+  }
+  openai::Conversations conversations(context_);
+  openai::KeptResponses responses(context_, submitter_, conversations);
+  responses.resume();
+  thread_.run_for(1);
+  const auto asked = [&](void (openai::KeptResponses::*what)(const net::Request&, const net::ExchangePtr&), int n) {
+    net::Request request;
+    request.peer.principal = kOwner;
+    request.path_params["id"] = id_of(n);
+    const auto client = std::make_shared<NotingExchange>();
+    (responses.*what)(request, client);
+    EXPECT_FALSE(client->refused) << client->refused->message;
+    return boost::json::parse(client->body.empty() ? "{}" : client->body).as_object();
+  };
+  const boost::json::object failed = asked(&openai::KeptResponses::show, 0);
+  EXPECT_EQ(tasks::text_of(failed, "id"), id_of(0));
+  EXPECT_EQ(tasks::text_of(failed, "model"), "m");
+  EXPECT_EQ(tasks::text_of(failed, "status"), "failed");
+  EXPECT_EQ(tasks::text_of(failed.at("error").at("llorch").as_object(), "code"), "UNSUPPORTED_FORMAT_VERSION");
+  asked(&openai::KeptResponses::remove, 0);
+  EXPECT_EQ(blobs_->find(id_of(0)), nullptr);
+  EXPECT_EQ(tasks::text_of(asked(&openai::KeptResponses::show, 2), "status"), "completed") << "its output was there";
+  const auto nothing_is_used = [](const store::blobs::Blob&) { return false; };
+  blobs_->expire(nothing_is_used);
+  EXPECT_NE(blobs_->find(id_of(1)), nullptr);
+  clock_.advance_ms(config_.orchestratord.files.responses_retention_ms + 1);
+  blobs_->expire(nothing_is_used);
+  EXPECT_EQ(blobs_->find(id_of(1)), nullptr);
 }
 
 // It may have read the request otherwise, and the job is the task's all the same.

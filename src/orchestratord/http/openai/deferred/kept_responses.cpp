@@ -34,7 +34,9 @@ constexpr std::size_t kReadBytesMax = 1ULL << 30;
 // all of it until then, images included.
 constexpr std::int64_t kReferredRequestsMax = 32;
 
-std::string id_of(const DeferredCall& call) { return "resp_" + call.identity.job_id.value; }
+constexpr std::string_view kIdPrefix = "resp_";
+
+std::string id_of(const DeferredCall& call) { return std::string(kIdPrefix) + call.identity.job_id.value; }
 
 const AnswerOptions& answer_of(const Call& call) { return std::get<AnswerOptions>(call.answer); }
 
@@ -408,6 +410,28 @@ void KeptResponses::remove(const net::Request& request, const net::ExchangePtr& 
   exchange->respond(net::http::json_response(200, json::serialize(deleted)));
 }
 
+// As a response whose request holds nothing, for nobody can say what this one holds. What has its output ends with that.
+void KeptResponses::end_unreadable(const store::blobs::Blob& blob) {
+  Call call = decoder_of("/v1/responses")(R"({"model":"m","input":"i","background":true})").value();
+  const json::object request = object_of(text_of(object_of(blob.facts.body), "request"));
+  std::get<AnswerOptions>(call.answer).model = text_of(request, "model");
+  auto open = std::make_shared<Open>();
+  open->id = blob.id;
+  open->call = std::make_shared<const DeferredCall>(
+      DeferredCall{.call = kept_call(std::move(call)),
+                   .caller = {},
+                   .task_id = {},
+                   .identity = {.job_id = base::JobId(blob.id.substr(kIdPrefix.size())),
+                                .correlation_id = base::CorrelationId(base::uuid_v4(*context_.entropy)),
+                                .created_unix_s = blob.facts.created_unix_ms / 1000}});
+  open_.emplace(open->id, open);
+  keep(open, events_of(*open->call,
+                       Error{ErrorCode::kUnsupportedFormatVersion,
+                             "another version of orchestratord kept the request of this response, and this one cannot "
+                             "read it; delete the response, and ask again",
+                             {}}));
+}
+
 void KeptResponses::resume() {
   for (const store::blobs::Blob* blob : context_.blobs->list(kKind)) {
     if (blob->facts.expires_unix_ms) continue;
@@ -419,7 +443,8 @@ void KeptResponses::resume() {
     std::from_chars(seed_text.data(), seed_text.data() + seed_text.size(), seed);
     if (!caller || !call) {
       base::log_event(base::LogLevel::kError, "response.unreadable", {},
-                      "A response of an earlier version cannot be read; it stays until it is deleted.");
+                      "A kept request of another version cannot be read; its response has failed.");
+      end_unreadable(*blob);
       continue;
     }
     call->submission.seed = seed;

@@ -74,6 +74,8 @@ class KeptResponses {
   void keep(const OpenPtr& open, const std::string& events);
   base::Result<> settle(const Open& open, const std::string& events);
   base::Result<> keep_turn(const Open& open);
+  // The request was kept by another version, and this one cannot read it.
+  void end_unreadable(const store::blobs::Blob& blob);
   base::Result<> keep_cancelled(Open& open);
   // Its blob is erased: ends its job and refuses whoever waits for it.
   void drop(const OpenPtr& open);
