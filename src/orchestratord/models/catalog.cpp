@@ -72,6 +72,14 @@ bool nobody_answered(ErrorCode code) {
          code == ErrorCode::kShuttingDown || code == ErrorCode::kMissingToken || code == ErrorCode::kBadToken;
 }
 
+// What passes leaves the caller with what was known.
+Catalog::Done or_known(KnownModel known, Catalog::Done done) {
+  return [known = std::move(known), done = std::move(done)](base::Result<KnownModel> found) {
+    const bool passes = !found && base::info(found.error().code).retriable;
+    done(passes ? base::Result<KnownModel>(known) : std::move(found));
+  };
+}
+
 }  // namespace
 
 wire::Workload workload_of(const wire::ModelFacts& facts) {
@@ -115,6 +123,7 @@ void Catalog::devices_seen(const std::string& endpoint, std::int64_t largest_dev
 
 void Catalog::find(const Wanted& wanted, Done done) {
   const Key key{wanted.model_ref, wanted.checksum};
+  std::int64_t wait_ms = wanted.wait_ms;
   std::optional<base::Result<KnownModel>> answer;
   std::optional<Question> question;
   std::optional<std::uint64_t> waiter;
@@ -124,8 +133,16 @@ void Catalog::find(const Wanted& wanted, Done done) {
     const auto it = entries_.try_emplace(key).first;
     Entry& entry = it->second;
     entry.asked_for = ++questions_count_;
-    const bool stale = options_.clock->now().mono_ms - entry.known_since_ms >= kFreshMs;
-    if (entry.known && !wanted.anew) {
+    const std::int64_t now_ms = options_.clock->now().mono_ms;
+    const bool stale = now_ms - entry.known_since_ms >= kFreshMs;
+    const bool asks = !entry.asking && !pools_.empty() && (!entry.known || stale || wanted.anew);
+    if (asks) entry.asked_ms = now_ms;
+    const bool remembers = entry.known && !wanted.anew;
+    if (remembers) {
+      const std::int64_t left_ms = entry.asked_ms + options_.stale_wait_ms - now_ms;
+      wait_ms = stale && !pools_.empty() ? std::min(wait_ms, left_ms) : 0;
+    }
+    if (remembers && wait_ms <= 0) {
       answer = *entry.known;
     } else if (pools_.empty() && wanted.wait_ms >= kNoPoolLookMs) {
       looks_again = true;
@@ -133,9 +150,10 @@ void Catalog::find(const Wanted& wanted, Done done) {
       answer = base::fail(unready("no pool manager is registered, so no model can be looked at; start pool-managerd"));
     } else {
       waiter = ++waiters_count_;
-      (wanted.anew && entry.asking ? entry.waiters_for_next : entry.waiters).emplace(*waiter, done);
+      (wanted.anew && entry.asking ? entry.waiters_for_next : entry.waiters)
+          .emplace(*waiter, remembers ? or_known(*entry.known, done) : done);
     }
-    if (!entry.asking && !pools_.empty() && (!entry.known || stale || wanted.anew)) {
+    if (asks) {
       entry.asking = true;
       question = Question{key, wanted.correlation_id, pools_};
     }
@@ -150,7 +168,7 @@ void Catalog::find(const Wanted& wanted, Done done) {
     return;
   }
   if (waiter) {
-    options_.runtime->post_after(wanted.wait_ms, [this, key, id = *waiter] { expire(key, id); });
+    options_.runtime->post_after(wait_ms, [this, key, id = *waiter] { expire(key, id); });
   }
   if (answer) options_.runtime->post([done = std::move(done), answer = std::move(*answer)] { done(answer); });
   if (question) ask(std::move(*question));

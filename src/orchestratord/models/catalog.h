@@ -78,6 +78,7 @@ struct CatalogOptions {
   std::size_t models_max = 256;
   std::int64_t tokenizer_bytes_max = 256LL << 20;
   std::int64_t describe_timeout_ms = 60'000;  // a pool hashes a new file before it answers
+  std::int64_t stale_wait_ms = 250;           // from the question on, for what was known some seconds ago
 };
 
 // Thread-safe. REQUIRES: destroyed after `client` and `runtime` have no callback running.
@@ -102,7 +103,8 @@ class Catalog {
   // Calls `done` once, in a call of `runtime`, at the latest after `wait_ms`. Errors: POOL_UNREADY with retry_after_ms (no pool,
   // or no answer yet: the question goes on and a later call profits), or the pool's own (MODEL_NOT_FOUND, ...);
   // other_file().
-  // What is known is answered at once; what is older than a few seconds is asked again behind the caller's back.
+  // What is known is answered at once. What is older than a few seconds is asked again first, and answered from memory where no pool says
+  // within `stale_wait_ms` what it is now.
   void find(const Wanted& wanted, Done done);
   // The facts of a model that somebody has asked for; nobody is asked now.
   std::optional<wire::ModelFacts> known_facts(const std::string& model_ref);
@@ -122,6 +124,7 @@ class Catalog {
     std::int64_t text_bytes = 0;  // of its tokenizer; 0 with nothing known
     std::uint64_t asked_for = 0;  // when in the order of all questions
     bool asking = false;
+    std::int64_t asked_ms = 0;  // when the last question began
     std::map<std::uint64_t, Done> waiters;
     std::map<std::uint64_t, Done> waiters_for_next;  // the question under way is older than theirs
   };
