@@ -170,6 +170,8 @@ def test_an_upgrade_pairs_nothing_and_a_pool_that_cannot_be_paired_is_a_warning(
     done = scripts.run("postinst", "configure", "")
     assert done.returncode == 0 and (tmp_path / "asked").read_text() == "asked\n", done.stderr
     assert "warning" in done.stderr and "orchestratord --pair-pool pool-1" in done.stderr
+    # Else the pairing is written into the state of whoever runs it, and the pool of the service is refused.
+    assert f"env LLORCH_CONFIG={scripts.etc}/config.yaml LLORCH_STATE_DIR={scripts.state} /usr/lib/llorch/orchestratord" in done.stderr
 
 
 def test_purge_empties_a_mount_point_and_leaves_it(repository, tmp_path):
