@@ -25,6 +25,7 @@ Shell::Shell(Options options)
       port_(options_.post),
       hub_({.limits = options_.config->orchestratord.stream,
             .clock = options_.clock,
+            .answers = options_.request_executor,
             .on_clients_gone =
                 [this](const base::JobId& job_id) {
                   if (stopping_) return;  // it is us who went

@@ -6,8 +6,8 @@
 // stateless renderer only, alone, where the tokens are no longer held. Every call appends to `out`, which may hold
 // earlier bytes; it may append nothing.
 //
-// Thread rule: one call at a time, on any thread, under the lock of the stream. A renderer does not block and does not
-// call the stream. token() runs 250,000 times a second: it allocates nothing but the growth of `out`.
+// Thread rule: one call at a time, on any thread, under the lock of the stream; one that makes a whole answer without it. A renderer
+// does not block and does not call the stream. token() runs 250,000 times a second: it allocates nothing but the growth of `out`.
 #include <optional>
 #include <string>
 #include <utility>

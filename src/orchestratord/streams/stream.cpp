@@ -36,6 +36,17 @@ std::string& thread_bytes() {
   return bytes;
 }
 
+base::Error replaced_error() {
+  return base::Error{
+      base::ErrorCode::kConflict,
+      fmt::format("{} others of this caller came after this one to read the job's stream, as many as may read it at a "
+                  "time; read it with fewer of them",
+                  Stream::kReadersMax),
+      {}}
+      .with("reason", std::string("TOO_MANY_READERS"))
+      .with("limit", static_cast<std::int64_t>(Stream::kReadersMax));
+}
+
 net::http::Headers with(net::http::Headers headers, const net::http::Headers& more) {
   for (const auto& [name, value] : more.fields()) headers.set(name, value);
   return headers;
@@ -55,6 +66,7 @@ std::int64_t Stream::take_bytes_delta() {
 
 void Stream::queued(const wire::QueuedEvent& event) {
   const std::lock_guard lock(mutex_);
+  if (log_.finished()) return;
   log_.queued(event);
   pump_all(now_ms_);
 }
@@ -105,6 +117,7 @@ void Stream::metrics(const wire::MetricsEvent& event, std::int64_t now_ms) {
 
 void Stream::seal() {
   const std::lock_guard lock(mutex_);
+  if (log_.finished()) return;
   log_.seal();
   end_pause();
 }
@@ -144,8 +157,11 @@ bool Stream::let_go(bool also_read) {
   std::int64_t delta = 0;
   {
     const std::lock_guard lock(mutex_);
+    if (!log_.finished() || answers_being_made_ > 0) return false;
     const bool is_read = std::ranges::any_of(clients_, [](const ClientPtr& client) { return !client->ended; });
-    if (!log_.finished() || (is_read && !also_read)) return false;
+    const bool is_answer_due =
+        std::ranges::any_of(clients_, [](const ClientPtr& client) { return client->is_answer_due && !client->ended; });
+    if (is_answer_due || (is_read && !also_read)) return false;
     for (const ClientPtr& client : clients_) {
       if (!std::exchange(client->ended, true)) client->exchange->abort();
     }
@@ -166,6 +182,8 @@ bool Stream::attach(const Reader& reader, std::int64_t now_ms) {
   client->correlation_id = reader.correlation_id;
   client->cursor = streams::attach(reader.last_event_id);
   client->counts = !reader.observes;
+  client->goes_first = reader.goes_first;
+  client->account = reader.account;
   client->last_write_ms = client->sent_changed_ms = now_ms;
   {
     const std::lock_guard lock(mutex_);
@@ -174,6 +192,7 @@ bool Stream::attach(const Reader& reader, std::int64_t now_ms) {
       client->exchange->respond_error(let_go_error());
       return false;
     }
+    make_room_for(*client);
     clients_.push_back(client);
     clients_gone_ms_.reset();
     if (client->renderer->streams()) {
@@ -190,14 +209,46 @@ bool Stream::attach(const Reader& reader, std::int64_t now_ms) {
   return true;
 }
 
+// A caller's connections are alike: of those that the network has cut and nobody has noticed the oldest is the first.
+void Stream::make_room_for(const Client& newest) {
+  if (newest.goes_first) return;
+  const auto is_same = [&](const ClientPtr& client) {
+    return !client->goes_first && client->account == newest.account;
+  };
+  if (static_cast<std::size_t>(std::ranges::count_if(clients_, is_same)) < kReadersMax) return;
+  const auto oldest = std::ranges::find_if(clients_, is_same);
+  const ClientPtr client = *oldest;
+  clients_.erase(oldest);  // before its exchange says that it is closed
+  if (!log_.finished()) had_clients_ = had_clients_ || client->counts;
+  send_away(*client);
+}
+
+// Bytes that it has not taken would be neither all nor followed by a word; else it is told.
+void Stream::send_away(Client& client) {
+  const bool has_answer = std::exchange(client.ended, true);
+  if (has_answer || client.exchange->queued_bytes() > 0) return client.exchange->abort();
+  if (!client.renderer->streams()) return void(client.exchange->respond_error(replaced_error()));
+  std::string& bytes = thread_bytes();
+  client.renderer->error(wire::error_body(replaced_error(), client.correlation_id), std::nullopt, bytes);
+  client.exchange->write(bytes);
+  client.exchange->end();
+}
+
 void Stream::pump_all(std::int64_t now_ms) {
   now_ms_ = std::max(now_ms_, now_ms);
   for (const ClientPtr& client : clients_) pump(client, now_ms_);
 }
 
 void Stream::pump(const ClientPtr& client, std::int64_t now_ms) {
-  if (!client->renderer->streams()) return answer(*client);
-  if (is_held_) return;
+  if (client->ended) return;
+  if (!client->renderer->streams()) {
+    if (!log_.finished() || std::exchange(client->is_answer_due, true)) return;
+    return watcher_.on_answer_due(identity_, [self = shared_from_this(), client] { self->answer(client); });
+  }
+  const auto goes_before = [](const ClientPtr& other) {
+    return other->goes_first && other->is_answer_due && !other->ended;
+  };
+  if (is_held_ || (log_.finished() && std::ranges::any_of(clients_, goes_before))) return;
   while (!client->ended && !client->waits_for_drain) {
     if (client->exchange->queued_bytes() >= kQueuedBytesMax) {
       client->waits_for_drain = true;
@@ -208,7 +259,10 @@ void Stream::pump(const ClientPtr& client, std::int64_t now_ms) {
     switch (advance(log_, client->cursor, *client->renderer, kWriteBytesMax, bytes)) {
       case Next::kMore: write(*client, bytes, now_ms); break;
       case Next::kWait: return pump_metrics(*client, now_ms);
-      case Next::kDiverged: render_diverged(*client, bytes); [[fallthrough]];
+      case Next::kDiverged:
+        client->counts = false;
+        render_diverged(*client, bytes);
+        [[fallthrough]];
       case Next::kLast:
         client->ended = true;
         write(*client, bytes, now_ms);
@@ -226,22 +280,32 @@ void Stream::pump_metrics(Client& client, std::int64_t now_ms) {
   write(client, bytes, now_ms);
 }
 
-void Stream::render_diverged(Client& client, std::string& bytes) const {
-  client.counts = false;
+void Stream::render_diverged(Client& client, std::string& bytes) {
   client.renderer->error(wire::error_body(diverged_error(), client.correlation_id), std::nullopt, bytes);
 }
 
-// Makes the one answer of a client that does not read a stream.
-void Stream::answer(Client& client) {
-  if (client.ended || !log_.finished()) return;
-  client.ended = true;
+// Makes the one answer of a client that does not read a stream. That may take seconds, so nobody waits for it: the log has ended, and
+// only let_go() changes it, which leaves one alone of which an answer is being made.
+void Stream::answer(const ClientPtr& client) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (client->ended || client->exchange->closed()) return;  // gone meanwhile
+    ++answers_being_made_;
+  }
   std::string body;
   Next next = Next::kMore;
-  while (next == Next::kMore) next = advance(log_, client.cursor, *client.renderer, kWriteBytesMax, body);
-  if (next == Next::kDiverged) render_diverged(client, body);
-  const Renderer::Head head = client.renderer->head();
-  client.exchange->respond(
-      {.status = head.status, .headers = with(head.headers, client.headers), .body = std::move(body)});
+  while (next == Next::kMore) next = advance(log_, client->cursor, *client->renderer, kWriteBytesMax, body);
+  if (next == Next::kDiverged) render_diverged(*client, body);
+  Renderer::Head head = client->renderer->head();
+  client->exchange->respond(
+      {.status = head.status, .headers = with(std::move(head.headers), client->headers), .body = std::move(body)});
+  std::shared_ptr<Renderer> done;  // holds as much as the answer
+  const std::lock_guard lock(mutex_);
+  --answers_being_made_;
+  client->ended = true;
+  client->counts = client->counts && next != Next::kDiverged;
+  done = std::exchange(client->renderer, nullptr);
+  if (client->goes_first) pump_all(now_ms_);
 }
 
 void Stream::write(Client& client, std::string_view bytes, std::int64_t now_ms) {
@@ -262,8 +326,9 @@ void Stream::on_closed(const ClientPtr& client, net::CloseReason reason) {
   {
     const std::lock_guard lock(mutex_);
     client->ended = true;
-    std::erase(clients_, client);
+    if (std::erase(clients_, client) == 0) return;  // sent away before
     if (log_.finished()) {
+      if (client->goes_first) pump_all(now_ms_);
       sent = reason == net::CloseReason::kFinished && client->counts;
       if (sent) sent_ms_ = now_ms_;
     } else if (had_clients_ = had_clients_ || client->counts; clients_.empty() && had_clients_) {
@@ -317,7 +382,8 @@ std::optional<std::int64_t> Stream::tick(std::int64_t now_ms) {
 void Stream::abort_clients() {
   const std::lock_guard lock(mutex_);
   for (const ClientPtr& client : clients_) {
-    if (!client->ended) client->exchange->abort();  // one that has its terminal event is complete
+    // One that has its terminal event is complete, and one whose answer is due gets it.
+    if (!client->ended && !client->is_answer_due) client->exchange->abort();
   }
 }
 

@@ -30,9 +30,11 @@ class Stream : public std::enable_shared_from_this<Stream> {
     std::uint64_t order = 0;                            // smaller is older
     std::atomic<std::int64_t>* tenant_bytes = nullptr;  // what all streams of the tenant hold; the hub's
   };
-  // The hub's callbacks; called without a lock of the stream.
+  // The hub's callbacks; called without a lock of the stream, but for what says otherwise.
   struct Watcher {
     virtual ~Watcher() = default;
+    // Under the stream's lock: runs `make`, which makes a whole answer, on another thread and never within this call.
+    virtual void on_answer_due(const Identity& identity, std::function<void()> make) = 0;
     virtual void on_bytes_held(const Identity& identity, std::int64_t delta) = 0;
     virtual void on_finished(const Identity& identity, std::int64_t now_ms) = 0;
     virtual void on_clients_gone(const base::JobId& job_id) = 0;
@@ -66,16 +68,24 @@ class Stream : public std::enable_shared_from_this<Stream> {
     base::CorrelationId correlation_id{};  // of the request that reads
     net::http::Headers headers{};          // of the answer, besides the renderer's
     bool observes = false;                 // that it leaves, or has read all, changes nothing for the job
+    std::string account{};                 // of the caller that reads
+    // No client's, but a part of ours that has to have its answer before any client is told the end.
+    bool goes_first = false;
   };
   // Answers the exchange with the stream from now until it ends, or once it has ended: as the renderer has it. False: its tokens are held
-  // no more, and the exchange was answered with STREAM_OFFSET_GONE.
+  // no more, and the exchange was answered with STREAM_OFFSET_GONE. Of more than kReadersMax clients of one account the one that came
+  // first has to leave: who comes back before the loss of its connection is noticed finds a place.
   bool attach(const Reader& reader, std::int64_t now_ms);
+  // Clients of one account. Each costs a write for each token, up to 320 KiB that it has not read, or a whole answer of its own. A
+  // browser opens six connections to a server, and one more client or two look at a job at a time.
+  static constexpr std::size_t kReadersMax = 8;
 
   // Writes keep-alive comments, drops slow clients, ends the grace of a lost client. Returns when the next keep-alive
   // comment is due, if nothing is written until then; nullopt: never.
   std::optional<std::int64_t> tick(std::int64_t now_ms);
   // Gives back the memory of its tokens and cuts off the clients that wait for more of them; who attaches later gets
-  // STREAM_OFFSET_GONE. False, and nothing happens: it is not finished, or a client waits and not `also_read`.
+  // STREAM_OFFSET_GONE. False, and nothing happens: it is not finished, whole answers of it are still to be made, or a client waits and
+  // not `also_read`.
   bool let_go(bool also_read);
   // Cuts off every client that waits for more; it can tell that the stream is not complete.
   void abort_clients();
@@ -104,7 +114,10 @@ class Stream : public std::enable_shared_from_this<Stream> {
     std::uint64_t metrics_seen = 0;
     bool waits_for_drain = false;
     bool ended = false;
-    bool counts = true;  // not one that observes, or whose last event id was refused
+    bool is_answer_due = false;  // of one that gets a whole answer: the job has ended
+    bool counts = true;          // not one that observes, or whose last event id was refused
+    bool goes_first = false;
+    std::string account;
     std::int64_t last_write_ms = 0;
     std::uint64_t sent_bytes = 0;
     std::int64_t sent_changed_ms = 0;
@@ -115,8 +128,10 @@ class Stream : public std::enable_shared_from_this<Stream> {
   void pump(const ClientPtr& client, std::int64_t now_ms);
   void pump_metrics(Client& client, std::int64_t now_ms);
   void end_pause();
-  void render_diverged(Client& client, std::string& bytes) const;
-  void answer(Client& client);
+  static void render_diverged(Client& client, std::string& bytes);
+  void answer(const ClientPtr& client);
+  void make_room_for(const Client& newest);
+  static void send_away(Client& client);
   void write(Client& client, std::string_view bytes, std::int64_t now_ms);
   void on_drained(const ClientPtr& client);
   void on_closed(const ClientPtr& client, net::CloseReason reason);
@@ -131,6 +146,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   ReplayLog log_;
   bool is_held_ = false;
   bool is_let_go_ = false;
+  int answers_being_made_ = 0;  // of the finished log, without the lock
   std::vector<ClientPtr> clients_;
   wire::MetricsEvent metrics_;
   std::uint64_t metrics_version_ = 0;

@@ -15,7 +15,8 @@ constexpr std::int64_t kSentBytesShare = 4;
 constexpr std::int64_t kLookEveryMs = 1000;
 }  // namespace
 
-StreamHub::StreamHub(Options options) : options_(std::move(options)), governor_(options_.limits.buffer_bytes_max) {
+StreamHub::StreamHub(Options options)
+    : options_(std::move(options)), governor_(options_.limits.buffer_bytes_max), answers_(options_.answers) {
   ASSERT(options_.clock != nullptr);
 }
 
@@ -128,7 +129,8 @@ StreamPtr StreamHub::find_forgettable(const std::set<std::uint64_t>& read) const
 void StreamHub::govern() {
   // One at a time, so that a pause and its end are told in their order. Who is turned away is made up for by the next tick.
   if (is_governing_.exchange(true)) return;
-  std::set<std::uint64_t> read;  // orders of logs that clients read while no relay waits for the room
+  // Orders of logs that stay: those that clients read while no relay waits for the room, and those of which answers are due.
+  std::set<std::uint64_t> read, due;
   for (bool goes_on = true; goes_on;) {
     StreamPtr ended;
     bool also_read = false;
@@ -137,9 +139,8 @@ void StreamHub::govern() {
     {
       const std::lock_guard lock(mutex_);
       also_read = governor_.paused_count() > 0 || bytes_held_ > governor_.bytes_hard();
-      if (also_read) read.clear();
+      if (also_read) read = due;
       ended = find_forgettable(read);
-      if (ended != nullptr && also_read) take(base::JobId(ended->identity().job_id));
       if (ended == nullptr) {
         const FlowGovernor::Change next = governor_.update(held_by_tenant());
         any_paused_ = governor_.paused_count() > 0;
@@ -149,15 +150,16 @@ void StreamHub::govern() {
     }
     goes_on = ended != nullptr || paused;
     if (ended != nullptr) {
-      if (!ended->let_go(also_read)) {
-        read.insert(ended->identity().order);
-      } else if (!also_read) {
+      if (ended->let_go(also_read)) {
         forget(ended->identity().job_id);
       }
     }
     if (change) change(paused);
   }
   is_governing_ = false;
+      } else {
+        read.insert(ended->identity().order);
+        if (also_read) due.insert(ended->identity().order);
 }
 
 void StreamHub::on_clients_gone(const base::JobId& job_id) {

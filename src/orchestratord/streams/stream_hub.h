@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "orchestratord/streams/answer_queue.h"
 #include "orchestratord/streams/replay/flow_governor.h"
 #include "orchestratord/streams/stream.h"
 
@@ -31,6 +32,7 @@ class StreamHub : private Stream::Watcher {
   struct Options {
     config::StreamConfig limits;
     const base::Clock* clock = nullptr;  // REQUIRES not null; outlives the hub
+    net::Executor* answers = nullptr;    // makes whole answers; null where nobody asks for one. See AnswerQueue
     // All clients of a running job are gone, and its on_disconnect says that this cancels it. On any thread, no lock held.
     std::function<void(const base::JobId&)> on_clients_gone;
     // Gets the last event ids of the running streams that moved within the last second.
@@ -70,6 +72,9 @@ class StreamHub : private Stream::Watcher {
  private:
   void on_bytes_held(const Stream::Identity& identity, std::int64_t delta) override;
   void on_finished(const Stream::Identity& identity, std::int64_t now_ms) override;
+  void on_answer_due(const Stream::Identity& identity, std::function<void()> make) override {
+    answers_.add(identity.tenant_id, std::move(make));
+  }
   void on_clients_gone(const base::JobId& job_id) override;
   void on_sent_to_the_end(const base::JobId& job_id) override;
   struct SentLimits {
@@ -115,7 +120,8 @@ class StreamHub : private Stream::Watcher {
     Tenant* tenant = nullptr;
     std::optional<std::int64_t> finished_ms;
   };
-  std::unordered_map<base::JobId, Entry> streams_;  // destroyed first: streams report to the rest
+  std::unordered_map<base::JobId, Entry> streams_;  // destroyed before the rest: streams report to it
+  AnswerQueue answers_;                             // destroyed first: it holds streams
 };
 
 }  // namespace llorch::orchestratord::streams

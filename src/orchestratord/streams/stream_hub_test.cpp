@@ -79,6 +79,7 @@ TEST_F(StreamHubTest, AWaitingClientGetsOneAnswer) {
   EXPECT_FALSE(early->aborted_);
   finish(stream);
   const auto late = attach_waiting(stream);
+  executor_.run();
   for (const auto& client : {early, late}) {
     ASSERT_TRUE(client->response_);
     EXPECT_EQ(client->response_->status, 200);
@@ -94,6 +95,7 @@ TEST_F(StreamHubTest, AWaitingClientIsToldHowTheJobFailedOrCancelsIt) {
   const auto client = attach_waiting(failing);
   failing->seal();
   failing->finish(wire::ErrorBody{.code = "TIMEOUT", .message = "m"}, now());
+  executor_.run();
   EXPECT_EQ(client->response_->status, 504);
   EXPECT_EQ(client->response_->body, "TIMEOUT");
   attach_waiting(left)->close(net::CloseReason::kPeerGone);

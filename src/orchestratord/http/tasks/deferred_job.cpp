@@ -96,7 +96,8 @@ class Run : public std::enable_shared_from_this<Run> {
         });
     const bool is_held = admission->stream->attach({.exchange = std::move(collector),
                                                     .renderer = std::move(noter),
-                                                    .correlation_id = job_->submission.correlation_id},
+                                                    .correlation_id = job_->submission.correlation_id,
+                                                    .goes_first = true},
                                                    context_.clock->now().mono_ms);
     if (is_held) events_.admitted(*first_, *admission);  // else nobody else could read it either
   }

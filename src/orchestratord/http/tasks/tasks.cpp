@@ -335,6 +335,7 @@ void Tasks::serve(const Wanted& wanted, streams::Stream::Reader reader, Refused 
     return find_stored(wanted.job_id, wanted.caller, then, refused);
   }
   if (wanted.is_head) return void(reader.exchange->respond({200, net::http::sse_headers(), {}}));  // reads nothing
+  reader.account = wanted.caller.account;
   if (wanted.verbose) tell_wait(wanted.stream, reader.exchange, std::nullopt);
   const LiveJobPtr live = context_.jobs->find(wanted.job_id);
   if (live != nullptr && live->record.session_id) {

@@ -2,12 +2,14 @@
 // A hub of streams whose clients read when a test says so, by a clock that stands still.
 #include <gtest/gtest.h>
 
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "net/executor.h"
 #include "net/sse/sse.h"
 #include "orchestratord/streams/replay/sse_renderer.h"
 #include "orchestratord/streams/stream_hub.h"
@@ -103,6 +105,25 @@ class TextRenderer final : public Renderer {
   bool failed_ = false;
 };
 
+// Runs what was posted when a test says so.
+class HeldExecutor final : public net::Executor {
+ public:
+  void post(std::function<void()> fn) override { posted_.push_back(std::move(fn)); }
+  void post_after(std::int64_t, std::function<void()> fn) override { post(std::move(fn)); }
+  void run_one() {
+    const auto next = std::move(posted_.front());
+    posted_.pop_front();
+    next();
+  }
+  void run() {
+    while (!posted_.empty()) run_one();
+  }
+  std::size_t count() const { return posted_.size(); }
+
+ private:
+  std::deque<std::function<void()>> posted_;
+};
+
 class StreamHubTest : public testing::Test {
  public:
   StreamHubTest() { restart({}); }
@@ -117,6 +138,7 @@ class StreamHubTest : public testing::Test {
     hub_ = std::make_unique<StreamHub>(
         StreamHub::Options{.limits = limits,
                            .clock = &clock_,
+                           .answers = &executor_,
                            .on_clients_gone = [this](const base::JobId& id) { gone_.push_back(id.value); },
                            .on_checkpoints =
                                [this](auto points) {
@@ -182,6 +204,7 @@ class StreamHubTest : public testing::Test {
 
   base::ManualClock clock_;
   config::StreamConfig limits_;
+  HeldExecutor executor_;  // of whole answers
   std::unique_ptr<StreamHub> hub_;
   std::vector<std::string> gone_, checkpoints_, calls_;
   std::vector<std::shared_ptr<FakeExchange>> exchanges_;
