@@ -22,6 +22,9 @@ void Watch::heard(const core::Event& event) {
     if (cancel->reason == orchestratord::core::jobs::CancelReason::kDisconnect) {
       world_.oracle.reached("clients gone cancelled a job");
     }
+    // As a reader that is too slow for the others.
+    if (cancel->reason == orchestratord::core::jobs::CancelReason::kStreamMemory)
+      world_.oracle.stream_lost(cancel->job_id.value);
   }
 }
 

@@ -32,6 +32,12 @@ Shell::Shell(Options options)
                   port_.post(core::CancelRequested{
                       .request = {}, .job_id = job_id, .reason = core::jobs::CancelReason::kDisconnect});
                 },
+            .on_paused_too_long =
+                [this](const base::JobId& job_id) {
+                  if (stopping_) return;
+                  port_.post(core::CancelRequested{
+                      .request = {}, .job_id = job_id, .reason = core::jobs::CancelReason::kStreamMemory});
+                },
             .on_checkpoints =
                 [this](const std::vector<streams::StreamHub::Checkpoint>& moved) {
                   options_.store->checkpoint(rows_of(moved, options_.clock->now().unix_ms));

@@ -416,9 +416,8 @@ base::Error with_pause(base::Error error, std::int64_t paused_ms) {
   if (error.code != base::ErrorCode::kTimeout || paused_ms <= 0) return error;
   error.message += fmt::format(
       " Its worker was paused for {} ms of that for want of memory for streams: those of its tenant held more than "
-      "their share of "
-      "orchestratord.stream.buffer_bytes_max, or all together twice as much. Read them as they come, or run fewer at a "
-      "time.",
+      "their share of orchestratord.stream.buffer_bytes_max, or all together three times as much. Read them as they "
+      "come, or run fewer at a time.",
       paused_ms);
   return std::move(error).with("paused_ms", paused_ms);
 }

@@ -16,7 +16,9 @@ constexpr std::int64_t kLookEveryMs = 1000;
 }  // namespace
 
 StreamHub::StreamHub(Options options)
-    : options_(std::move(options)), governor_(options_.limits.buffer_bytes_max), answers_(options_.answers) {
+    : options_(std::move(options)),
+      governor_(options_.limits.buffer_bytes_max, options_.limits.slow_client_timeout_ms),
+      answers_(options_.answers) {
   ASSERT(options_.clock != nullptr);
 }
 
@@ -72,7 +74,7 @@ void StreamHub::relay_begins(const Stream& stream, Pause pause) {
   const std::uint64_t order = stream.identity().order;
   governor_.remove(order);
   governor_.add(order, tenants_.at(stream.identity().tenant_id).number);
-  relays_[order] = std::move(pause);
+  relays_[order] = {stream.identity().job_id, std::move(pause)};
 }
 
 void StreamHub::relay_ends(const Stream& stream) {
@@ -136,30 +138,33 @@ void StreamHub::govern() {
     bool also_read = false;
     Pause change;
     bool paused = false;
+    base::JobId starved;
     {
       const std::lock_guard lock(mutex_);
       also_read = governor_.paused_count() > 0 || bytes_held_ > governor_.bytes_hard();
       if (also_read) read = due;
       ended = find_forgettable(read);
       if (ended == nullptr) {
-        const FlowGovernor::Change next = governor_.update(held_by_tenant());
+        const FlowGovernor::Change next = governor_.update(held_by_tenant(), options_.clock->now().mono_ms);
         any_paused_ = governor_.paused_count() > 0;
         paused = next.pause.has_value();
-        if (const auto order = paused ? next.pause : next.resume) change = relays_.at(*order);
+        if (const auto order = paused ? next.pause : next.resume) change = relays_.at(*order).pause;
+        if (next.end) starved = relays_.at(*next.end).job_id;
       }
     }
     goes_on = ended != nullptr || paused;
     if (ended != nullptr) {
       if (ended->let_go(also_read)) {
         forget(ended->identity().job_id);
-      }
-    }
-    if (change) change(paused);
-  }
-  is_governing_ = false;
       } else {
         read.insert(ended->identity().order);
         if (also_read) due.insert(ended->identity().order);
+      }
+    }
+    if (change) change(paused);
+    if (!starved.value.empty() && options_.on_paused_too_long) options_.on_paused_too_long(starved);
+  }
+  is_governing_ = false;
 }
 
 void StreamHub::on_clients_gone(const base::JobId& job_id) {

@@ -35,6 +35,8 @@ class StreamHub : private Stream::Watcher {
     net::Executor* answers = nullptr;    // makes whole answers; null where nobody asks for one. See AnswerQueue
     // All clients of a running job are gone, and its on_disconnect says that this cancels it. On any thread, no lock held.
     std::function<void(const base::JobId&)> on_clients_gone;
+    // Memory is short, and a job was paused for as long as a slow client has: it is to end. On any thread, no lock held.
+    std::function<void(const base::JobId&)> on_paused_too_long{};
     // Gets the last event ids of the running streams that moved within the last second.
     std::function<void(std::vector<Checkpoint>)> on_checkpoints;
     // How often the owner calls tick(). Streams that were opened together are looked at in different ticks, so that many
@@ -70,11 +72,11 @@ class StreamHub : private Stream::Watcher {
   Gauges gauges() const;
 
  private:
-  void on_bytes_held(const Stream::Identity& identity, std::int64_t delta) override;
-  void on_finished(const Stream::Identity& identity, std::int64_t now_ms) override;
   void on_answer_due(const Stream::Identity& identity, std::function<void()> make) override {
     answers_.add(identity.tenant_id, std::move(make));
   }
+  void on_bytes_held(const Stream::Identity& identity, std::int64_t delta) override;
+  void on_finished(const Stream::Identity& identity, std::int64_t now_ms) override;
   void on_clients_gone(const base::JobId& job_id) override;
   void on_sent_to_the_end(const base::JobId& job_id) override;
   struct SentLimits {
@@ -111,7 +113,11 @@ class StreamHub : private Stream::Watcher {
   std::map<std::string, Tenant>
       tenants_;  // all that ever had a stream: as many as are configured. Streams count in them until they end
   FlowGovernor governor_;
-  std::map<std::uint64_t, Pause> relays_;  // by order
+  struct RelayEntry {
+    base::JobId job_id;
+    Pause pause;
+  };
+  std::map<std::uint64_t, RelayEntry> relays_;  // by order
   std::unordered_map<base::JobId, EventId> checkpointed_;
   std::priority_queue<Look, std::vector<Look>, std::greater<>>
       looks_;  // one of each stream, and of some forgotten ones

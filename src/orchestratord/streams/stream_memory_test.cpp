@@ -288,6 +288,33 @@ TEST_F(StreamHubTest, WhateverIsHeldHasABound) {
   }
 }
 
+// What running jobs hold past the hard limit is nobody's for as long as they like, and whoever holds little notices nothing of it.
+TEST_F(StreamHubTest, AJobThatIsPausedForLongEndsWhereMemoryStaysShort) {
+  config::StreamConfig limits;
+  limits.buffer_bytes_max = 100'000;
+  restart(limits);
+  relayed_of("old", "oldest");
+  const StreamPtr first = relayed_of("heavy", "first"), second = relayed_of("heavy", "second");
+  const StreamPtr mine = relayed_of("light", "mine");
+  for (int i = 0; i < 12; ++i) token(first, i, std::string(10'000, 'x'));
+  for (int i = 0; i < 9; ++i) token(second, i, std::string(10'000, 'x'));
+  token(mine, 0);
+  ASSERT_GT(hub_->gauges().bytes_held, 2 * limits.buffer_bytes_max);
+  EXPECT_EQ(calls_, (std::vector<std::string>{"pause second", "pause first"}));
+  pass(limits.slow_client_timeout_ms - 1000);
+  EXPECT_TRUE(starved_.empty());
+  pass(1000);
+  EXPECT_EQ(starved_, std::vector<std::string>{"second"}) << "the newest of who holds most";
+  pass(limits.slow_client_timeout_ms);
+  EXPECT_EQ(starved_.size(), 1u) << "it is still on its way to its end";
+  hub_->relay_ends(*second);
+  finish(second);
+  pass(1000);
+  EXPECT_FALSE(is_held("second"));
+  EXPECT_EQ(calls_.back(), "resume first");
+  EXPECT_EQ(starved_.size(), 1u);
+}
+
 // A job that runs out of time meanwhile says why: before its row is written, and in the same words to its clients.
 TEST_F(StreamHubTest, TheTimeThatARelayWasPausedIsTold) {
   const StreamPtr stream = running("job-1");

@@ -406,6 +406,16 @@ TEST(Cancel, QueuedJobEndsAtOnce) {
   EXPECT_EQ(d.only<AnswerCancel>().status, std::nullopt);
 }
 
+TEST(Cancel, AJobThatTakesTheMemoryOfStreamsIsToldSo) {
+  Driver d;
+  d.add_worker();
+  d.send(ExecuteStarted{d.run("j1")});
+  d.send(CancelRequested{{}, base::JobId("j1"), jobs::CancelReason::kStreamMemory});
+  const base::Error error = *d.only<Finish>().error;
+  EXPECT_EQ(error.code, ErrorCode::kCancelled);
+  EXPECT_NE(error.message.find("orchestratord.stream.buffer_bytes_max"), std::string::npos) << error.message;
+}
+
 // ORCH-1072, SYS-7.4.1, ORCH-3026: sealed first, aborted, durable, then answered; the slot is free once the worker confirms.
 TEST(Cancel, RunningJobIsSealedBeforeTheAnswer) {
   Driver d;

@@ -37,6 +37,7 @@ std::string_view name(CancelReason reason) {
     case CancelReason::kDisconnect: return "disconnect";
     case CancelReason::kTimeout: return "timeout";
     case CancelReason::kAdmin: return "admin";
+    case CancelReason::kStreamMemory: return "stream_memory";
   }
   return "admin";
 }

@@ -56,7 +56,7 @@ struct RestoredJob {
   std::string worker_version{};             // of the worker that last began it
 };
 
-enum class CancelReason : std::uint8_t { kClientRequest, kDisconnect, kTimeout, kAdmin };
+enum class CancelReason : std::uint8_t { kClientRequest, kDisconnect, kTimeout, kAdmin, kStreamMemory };
 std::string_view name(CancelReason reason);  // "client_request", ...
 
 // One row update. Absent optionals leave their column as it is.

@@ -54,6 +54,7 @@ TEST(CancelReasons, HaveTheWordsOfTheMetric) {
   EXPECT_EQ(name(CancelReason::kDisconnect), "disconnect");
   EXPECT_EQ(name(CancelReason::kTimeout), "timeout");
   EXPECT_EQ(name(CancelReason::kAdmin), "admin");
+  EXPECT_EQ(name(CancelReason::kStreamMemory), "stream_memory");
 }
 
 }  // namespace

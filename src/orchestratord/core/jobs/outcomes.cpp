@@ -31,12 +31,21 @@ void Attempts::on(CancelRequested& e) {
   cancel(*job, e.reason);
 }
 
+namespace {
+std::string_view why_cancelled(jobs::CancelReason reason) {
+  if (reason != jobs::CancelReason::kStreamMemory) return "The job was cancelled.";
+  return "The job was cancelled: all streams together held twice orchestratord.stream.buffer_bytes_max, its tenant's "
+         "more than their share, and its worker had been paused for orchestratord.stream.slow_client_timeout_ms. Read "
+         "streams as they come, run fewer jobs with large outputs at a time, or raise buffer_bytes_max.";
+}
+}  // namespace
+
 void Attempts::cancel(Job& job, jobs::CancelReason reason) {
   count(Metric::kCancelled, jobs::name(reason));
   log(base::LogLevel::kDebug, "job.cancelled", &job, "Cancels a job.", {{"reason", jobs::name(reason)}});
   finish(job, {.status = JobStatus::kCancelled,
                .end = {},
-               .error = Error{ErrorCode::kCancelled, "The job was cancelled.", {}}.with(
+               .error = Error{ErrorCode::kCancelled, std::string(why_cancelled(reason)), {}}.with(
                    "reason", std::string(jobs::name(reason)))});
 }
 

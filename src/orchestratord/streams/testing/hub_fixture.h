@@ -140,6 +140,7 @@ class StreamHubTest : public testing::Test {
                            .clock = &clock_,
                            .answers = &executor_,
                            .on_clients_gone = [this](const base::JobId& id) { gone_.push_back(id.value); },
+                           .on_paused_too_long = [this](const base::JobId& id) { starved_.push_back(id.value); },
                            .on_checkpoints =
                                [this](auto points) {
                                  for (auto& p : points) checkpoints_.push_back(p.job_id.value + ":" + to_string(p.id));
@@ -203,10 +204,10 @@ class StreamHubTest : public testing::Test {
   }
 
   base::ManualClock clock_;
-  config::StreamConfig limits_;
   HeldExecutor executor_;  // of whole answers
+  config::StreamConfig limits_;
   std::unique_ptr<StreamHub> hub_;
-  std::vector<std::string> gone_, checkpoints_, calls_;
+  std::vector<std::string> gone_, starved_, checkpoints_, calls_;
   std::vector<std::shared_ptr<FakeExchange>> exchanges_;
 };
 
