@@ -182,6 +182,7 @@ bool Stream::attach(const Reader& reader, std::int64_t now_ms) {
   client->correlation_id = reader.correlation_id;
   client->cursor = streams::attach(reader.last_event_id);
   client->counts = !reader.observes;
+  client->verbose = reader.verbose;
   client->goes_first = reader.goes_first;
   client->account = reader.account;
   client->last_write_ms = client->sent_changed_ms = now_ms;
@@ -232,6 +233,27 @@ void Stream::send_away(Client& client) {
   client.renderer->error(wire::error_body(replaced_error(), client.correlation_id), std::nullopt, bytes);
   client.exchange->write(bytes);
   client.exchange->end();
+}
+
+bool Stream::begin_telling() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (is_telling_) return false;
+    is_telling_ = true;
+  }
+  return wants_telling();
+}
+
+bool Stream::wants_telling() {
+  const std::lock_guard lock(mutex_);
+  is_telling_ =
+      std::ranges::any_of(clients_, [](const ClientPtr& client) { return client->verbose && !client->ended; });
+  return is_telling_;
+}
+
+void Stream::end_telling() {
+  const std::lock_guard lock(mutex_);
+  is_telling_ = false;
 }
 
 void Stream::pump_all(std::int64_t now_ms) {

@@ -69,6 +69,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
     net::http::Headers headers{};          // of the answer, besides the renderer's
     bool observes = false;                 // that it leaves, or has read all, changes nothing for the job
     std::string account{};                 // of the caller that reads
+    bool verbose = false;                  // wants `metrics` to say what the job waits for
     // No client's, but a part of ours that has to have its answer before any client is told the end.
     bool goes_first = false;
   };
@@ -79,6 +80,13 @@ class Stream : public std::enable_shared_from_this<Stream> {
   // Clients of one account. Each costs a write for each token, up to 320 KiB that it has not read, or a whole answer of its own. A
   // browser opens six connections to a server, and one more client or two look at a job at a time.
   static constexpr std::size_t kReadersMax = 8;
+
+  // What the job waits for is told once, to all clients. True: a client wants it and nobody tells it; the caller does from now on, until
+  // wants_telling() is false or it ends that itself.
+  bool begin_telling();
+  // Whether a client still wants it; if not, telling has ended.
+  bool wants_telling();
+  void end_telling();
 
   // Writes keep-alive comments, drops slow clients, ends the grace of a lost client. Returns when the next keep-alive
   // comment is due, if nothing is written until then; nullopt: never.
@@ -116,6 +124,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
     bool ended = false;
     bool is_answer_due = false;  // of one that gets a whole answer: the job has ended
     bool counts = true;          // not one that observes, or whose last event id was refused
+    bool verbose = false;
     bool goes_first = false;
     std::string account;
     std::int64_t last_write_ms = 0;
@@ -146,6 +155,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   ReplayLog log_;
   bool is_held_ = false;
   bool is_let_go_ = false;
+  bool is_telling_ = false;
   int answers_being_made_ = 0;  // of the finished log, without the lock
   std::vector<ClientPtr> clients_;
   wire::MetricsEvent metrics_;

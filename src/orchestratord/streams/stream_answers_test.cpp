@@ -177,5 +177,33 @@ TEST_F(StreamHubTest, AStreamThatIsReadAnewSendsItsOldestClientAway) {
   EXPECT_TRUE(gone_.empty());
 }
 
+TEST_F(StreamHubTest, WhatAJobWaitsForIsToldByOne) {
+  const StreamPtr stream = running("job-1");
+  attach(stream);
+  EXPECT_FALSE(stream->begin_telling()) << "nobody asked";
+  const auto asks = [&] {
+    auto exchange = std::make_shared<FakeExchange>();
+    exchanges_.push_back(exchange);
+    stream->attach({.exchange = exchange, .renderer = std::make_shared<SseRenderer>(), .verbose = true}, now());
+    return exchange;
+  };
+  const auto first = asks();
+  EXPECT_TRUE(stream->begin_telling());
+  stream->metrics({.phase = "WAITING_FOR_SLOT"}, now());
+  const auto second = asks();
+  EXPECT_FALSE(stream->begin_telling());
+  const std::vector<std::string> heard{"queued", "started", "metrics"};
+  EXPECT_EQ(first->names(), heard);
+  EXPECT_EQ(second->names(), heard) << "it hears the newest as it comes";
+  first->close(net::CloseReason::kPeerGone);
+  EXPECT_TRUE(stream->wants_telling()) << "the other one still does";
+  second->close(net::CloseReason::kPeerGone);
+  EXPECT_FALSE(stream->wants_telling());
+  asks();
+  EXPECT_TRUE(stream->begin_telling());
+  stream->end_telling();
+  EXPECT_TRUE(stream->begin_telling());
+}
+
 }  // namespace
 }  // namespace llorch::orchestratord::streams

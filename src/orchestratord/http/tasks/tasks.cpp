@@ -336,18 +336,22 @@ void Tasks::serve(const Wanted& wanted, streams::Stream::Reader reader, Refused 
   }
   if (wanted.is_head) return void(reader.exchange->respond({200, net::http::sse_headers(), {}}));  // reads nothing
   reader.account = wanted.caller.account;
-  if (wanted.verbose) tell_wait(wanted.stream, reader.exchange, std::nullopt);
+  reader.verbose = wanted.verbose;
   const LiveJobPtr live = context_.jobs->find(wanted.job_id);
   if (live != nullptr && live->record.session_id) {
     return attach_with_budget(base::SessionId(*live->record.session_id), wanted.stream, std::move(reader));
   }
-  wanted.stream->attach(reader, context_.clock->now().mono_ms);
+  attach(wanted.stream, reader);
 }
 
-void Tasks::tell_wait(const streams::StreamPtr& stream, const std::weak_ptr<net::Exchange>& client,
-                      std::optional<wire::WaitReason> told) {
-  const auto then = [this, stream, client, told = std::move(told)](core::AnswerQueryJob answer) mutable {
-    if (!answer.job || wire::is_terminal(answer.job->status) || *context_.stopping) return;
+void Tasks::attach(const streams::StreamPtr& stream, const streams::Stream::Reader& reader) {
+  stream->attach(reader, context_.clock->now().mono_ms);
+  if (reader.verbose && stream->begin_telling()) tell_wait(stream, std::nullopt);
+}
+
+void Tasks::tell_wait(const streams::StreamPtr& stream, std::optional<wire::WaitReason> told) {
+  const auto then = [this, stream, told = std::move(told)](core::AnswerQueryJob answer) mutable {
+    if (!answer.job || wire::is_terminal(answer.job->status) || *context_.stopping) return stream->end_telling();
     auto& reason = answer.job->reason;
     const bool is_new =
         reason && (!told || std::tie(told->code, told->load_percent) != std::tie(reason->code, reason->load_percent));
@@ -356,8 +360,8 @@ void Tasks::tell_wait(const streams::StreamPtr& stream, const std::weak_ptr<net:
           .phase = reason->code, .human = reason->human, .load_percent = reason->load_percent};
       stream->metrics(event, context_.clock->now().mono_ms);
     }
-    context_.request_executor->post_after(kWaitLookMs, [this, stream, client, reason = std::move(reason)]() mutable {
-      if (!client.expired()) tell_wait(stream, client, std::move(reason));
+    context_.request_executor->post_after(kWaitLookMs, [this, stream, reason = std::move(reason)]() mutable {
+      if (stream->wants_telling()) tell_wait(stream, std::move(reason));
     });
   };
   context_.core->ask<core::AnswerQueryJob>(core::QueryJob{.request = {}, .job_id = stream->identity().job_id}, then);
@@ -369,7 +373,7 @@ void Tasks::attach_with_budget(base::SessionId session_id, const streams::Stream
       core::QuerySession{.request = {}, .session_id = std::move(session_id)},
       [this, stream, reader = std::move(reader)](const core::AnswerSession& answer) mutable {
         if (answer.result) add_budget_headers(answer.result->remaining, reader.headers);
-        stream->attach(reader, context_.clock->now().mono_ms);
+        attach(stream, reader);
       });
 }
 

@@ -54,9 +54,10 @@ class Tasks {
   LiveJobPtr find_live(const Asked& asked) const;
   // Answers from the stored row. `reason`: what the job waits for; left out if the row is terminal.
   void show_stored(const Asked& asked, std::optional<wire::WaitReason> reason);
-  // As long as the client is there, the stream's metrics say what the job waits for whenever that is not what was `told`.
-  void tell_wait(const streams::StreamPtr& stream, const std::weak_ptr<net::Exchange>& client,
-                 std::optional<wire::WaitReason> told);
+  void attach(const streams::StreamPtr& stream, const streams::Stream::Reader& reader);
+  // As long as a client of the stream wants it, its metrics say what the job waits for whenever that is not what was `told`.
+  // REQUIRES: called once after begin_telling().
+  void tell_wait(const streams::StreamPtr& stream, std::optional<wire::WaitReason> told);
   // Attaches the reader; the head of the answer says what is left of the session's budgets.
   void attach_with_budget(base::SessionId session_id, const streams::StreamPtr& stream, streams::Stream::Reader reader);
   Refused refusing(const net::ExchangePtr& exchange) const;
