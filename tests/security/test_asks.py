@@ -30,9 +30,9 @@ REFUSED = [("/v2/tasks", {**TASK, **NO_GRAMMAR}), ("/v1/chat/completions", {**CH
            ("/v1/messages", {**CHAT, "max_tokens": 0}), ("/v1/embeddings", {"model": "demo", "input": ["Once"]}),
            ("/api/chat", {**CHAT, "options": {"temperature": -1}}), ("/api/embed", {"model": "demo", "input": "Once"}),
            ("/rerank", {"model": "demo", "query": "Once", "documents": ["a"]}), ("/infill", {"model": "nobody", "input_prefix": "a", "input_suffix": "b"})]
-# What a tenant may read and end at any rate: it waits for no thread that others need.
+# What a tenant may read and end at any rate, or what is counted behind the head, once it is known that the store has to look.
 UNCOUNTED = {("GET", path) for path in (
-    "/v2/tasks", "/v2/tasks/{id}", "/v2/tasks/{id}/events", "/v1/tasks/{id}/stream", "/v2/sessions", "/v2/sessions/{id}", "/v1/sessions/{id}",
+    "/v2/tasks", "/v2/tasks/{id}", "/v2/tasks/{id}/events", "/v2/sessions", "/v2/sessions/{id}", "/v1/sessions/{id}",
     "/v1/models", "/v1/models/{id}", "/api/tags", "/api/ps", "/slots")} | {
         ("POST", path) for path in ("/v2/tasks/{id}/cancel", "/v1/tasks/{id}/cancel", "/v2/sessions")}
 DELETES = {("DELETE", "/v1/conversations/{id}/items/{item_id}")}  # those that read and write a whole

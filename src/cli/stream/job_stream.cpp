@@ -48,8 +48,8 @@ bool JobStream::on_data(std::string_view bytes) {
 void JobStream::on_end() {
   if (status_ < 400) return;
   base::Error error = net::http::error_of({.status = status_, .body = body_});
-  // 4xx is an answer; a server that fails may be a restart in progress.
-  if (status_ < 500) return end_with(std::move(error));
+  // 4xx is an answer, but for 429, which says when to come back; a server that fails may be a restart in progress.
+  if (status_ < 500 && status_ != 429) return end_with(std::move(error));
   last_failure_ = std::move(error);
 }
 

@@ -83,6 +83,9 @@ TEST_F(JobStreamTest, ARefusalEndsTheStreamAndAFailingServerIsOnlyRemembered) {
   EXPECT_FALSE(stream_.ended());
   ASSERT_TRUE(stream_.last_failure());
   EXPECT_EQ(stream_.last_failure()->code, ErrorCode::kStoreUnavailable);
+  answer(ErrorCode::kQuotaExceeded);
+  EXPECT_FALSE(stream_.ended()) << "it says when to come back";
+  EXPECT_EQ(stream_.last_failure()->code, ErrorCode::kQuotaExceeded);
   answer(ErrorCode::kStreamOffsetGone);
   ASSERT_TRUE(stream_.outcome().error);
   EXPECT_EQ(stream_.outcome().error->code, ErrorCode::kStreamOffsetGone);

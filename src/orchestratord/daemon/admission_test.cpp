@@ -205,6 +205,35 @@ TEST_F(AdmissionTest, ACallerOverItsLimitsIsRefusedOnTheHead) {
   pool_->hold(false);
 }
 
+// The store looks for a job that has ended, and for no other.
+TEST_F(AdmissionTest, AnEndedJobIsLookedUpAtTheRateOfItsTenant) {
+  options_.api_token = std::string(32, 'o');
+  options_.config.auth.optional_on_loopback = true;
+  options_.tenants = {{"fast", std::string(32, 'f')}};
+  options_.config.orchestratord.tenants = {{.id = "fast",
+                                            .token_file = {},
+                                            .throttle = {{.requests_per_second = 0.001, .burst_seconds = 3000}},
+                                            .quotas = {}}};
+  start_with_pool();
+  const auto as_fast = [&](const std::string& method, const std::string& path, const std::string& body = {}) {
+    net::http::Headers headers;
+    headers.set("Authorization", "Bearer " + std::string(32, 'f'));
+    return client_->call(method, path, body, headers);
+  };
+  pool_->hold(true);
+  const net::Response accepted = as_fast("POST", "/v2/tasks", task(1, 10));
+  ASSERT_EQ(accepted.status, 202);
+  const std::string job_id = field(accepted.body, "job_id");
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(as_fast("GET", "/v2/tasks/" + job_id).status, 200);
+  pool_->hold(false);
+  wait_until([&] { return status_of(job_id) == "completed"; }, "the job to end");
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(as_fast("GET", "/v2/tasks/" + job_id).status, 200);
+  const net::Response refused = as_fast("GET", "/v2/tasks/" + job_id);
+  EXPECT_EQ(refused.status, 429);
+  EXPECT_EQ(field(refused.body, "policy_label"), "throttle.requests_per_second");
+  EXPECT_EQ(as_fast("DELETE", "/v2/tasks/" + job_id).status, 200);
+}
+
 // Of a queue that one tenant has filled, that one is told so on the head; the operator's job gets in.
 TEST_F(AdmissionTest, AFloodOfOneTenantKeepsNobodyOut) {
   options_.config.orchestratord.queue.capacity = 3;

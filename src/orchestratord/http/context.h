@@ -61,6 +61,9 @@ std::vector<std::string> model_names(const Context& context);
 // The one of them that `spelled` means. Errors: MODEL_NOT_FOUND.
 base::Result<std::string> model_name(const Context& context, std::string_view spelled);
 
+// Whether anybody's requests are counted at all.
+bool limits_rates(const Context& context);
+
 // Answers with the error's envelope and counts it. Retriable refusals carry a retry_after_ms.
 void refuse(const Context& context, const net::ExchangePtr& exchange, base::Error error);
 

@@ -35,16 +35,6 @@ net::Handler on(net::Executor* executor, Part& part,
   };
 }
 
-// Whether anybody's requests are counted at all.
-bool limits_rates(const config::OrchestratordConfig& config) {
-  const auto limits = [](const config::ThrottleConfig& rates) {
-    return rates.requests_per_second > 0 || rates.tokens_per_second > 0;
-  };
-  return limits(config.throttle) || std::ranges::any_of(config.tenants, [&](const config::TenantConfig& tenant) {
-           return tenant.throttle && limits(tenant.throttle->over(config.throttle));
-         });
-}
-
 }  // namespace
 
 std::int64_t started_unix_s(const Context& context) {
@@ -76,6 +66,16 @@ base::Result<std::string> model_name(const Context& context, std::string_view sp
   return base::fail(base::ErrorCode::kModelNotFound, "no model has this name; GET /v1/models lists those that are");
 }
 
+bool limits_rates(const Context& context) {
+  const config::OrchestratordConfig& config = context.config->orchestratord;
+  const auto limits = [](const config::ThrottleConfig& rates) {
+    return rates.requests_per_second > 0 || rates.tokens_per_second > 0;
+  };
+  return limits(config.throttle) || std::ranges::any_of(config.tenants, [&](const config::TenantConfig& tenant) {
+           return tenant.throttle && limits(tenant.throttle->over(config.throttle));
+         });
+}
+
 void refuse(const Context& context, const net::ExchangePtr& exchange, base::Error error) {
   const base::ErrorInfo& row = base::info(error.code);
   context.metrics->error(row.name);
@@ -104,7 +104,7 @@ net::HeadCheck Api::may_submit_again() {
 }
 
 net::Handler Api::counted(net::Handler then, Arrival what) {
-  if (!limits_rates(context_.config->orchestratord)) return then;
+  if (!limits_rates(context_)) return then;
   return [this, what, then = std::move(then)](net::Request request, net::ExchangePtr exchange) {
     core::CountArrival arrival{.request = {}, .tenant_id = request.peer.principal.account};
     context_.core->ask<core::AnswerArrival>(std::move(arrival),
@@ -248,7 +248,7 @@ Api::Gateway Api::router_v1() {
       {"POST", "/v1/tasks", Scope::kTenant, on_request_executor_submitted(v1_, &v1::Gateway::submit),
        may_submit_again()},
       {"POST", "/v1/tasks/preview", Scope::kTenant, on_request_executor_counted(v1_, &v1::Gateway::preview), may_ask()},
-      {"GET", "/v1/tasks/{id}/stream", Scope::kTenant, handler(v1_, &v1::Gateway::stream)},
+      {"GET", "/v1/tasks/{id}/stream", Scope::kTenant, counted(handler(v1_, &v1::Gateway::stream)), may_ask()},
       {"POST", "/v1/tasks/{id}/cancel", Scope::kTenant, handler(v1_, &v1::Gateway::cancel)},
       {"GET", "/v1/sessions/{id}", Scope::kTenant, handler(sessions_, &Sessions::show)},
       {"DELETE", "/v1/sessions/{id}", Scope::kTenant, handler(v1_, &v1::Gateway::remove_session)},

@@ -55,7 +55,6 @@ struct Prepared {
   std::optional<PayloadRow> row;
   base::Result<> result;
 };
-using Query = std::variant<Find, FindTask, Restore>;
 // A list under way.
 struct Reading {
   List operation;
@@ -71,7 +70,7 @@ struct Batch {
   std::vector<Move> moves;
   std::vector<Note> notes;
   std::vector<Store::Done> noters;  // who waits for a note; most are best effort
-  std::vector<Query> queries;
+  std::vector<Restore> restores;
   bool writes() const { return !admissions.empty() || !moves.empty() || !notes.empty(); }
 };
 
@@ -135,7 +134,7 @@ class GroupCore final : public StoreCore {
   void finish_admissions(std::vector<Prepared> prepared, const std::vector<Insert>& inserts, const Ended& ended);
   void finish_moves(std::vector<Move>& moves, const std::vector<Update>& updates, const Ended& ended);
   void note_health(const Ended& ended);
-  void answer(const Query& query);
+  void answer_finds();
   base::Result<RestoredState> read_live();
   void sync_erasures();
   Excess excess();
@@ -155,6 +154,9 @@ class GroupCore final : public StoreCore {
   std::map<base::JobId, Sealed> payloads_;  // of live jobs
   std::int64_t payload_bytes_ = 0;          // of all of them
   std::deque<Reading> lists_;
+  // A flood of either holds up neither a commit nor the other for longer than its slice.
+  std::deque<Find> finds_;
+  std::deque<FindTask> task_finds_;
   // Admissions whose commit failed after it may have reached the log: a restart could find them. Neither "yes" nor "no" is
   // true until a later commit has taken their place in the log, so they are tried again and nobody is told meanwhile.
   std::vector<Prepared> in_doubt_;
@@ -225,10 +227,14 @@ void GroupCore::run(std::vector<Operation> group) {
             batch.notes.emplace_back(SessionGone{op.session_key});
           } else if constexpr (std::is_same_v<Op, List>) {
             lists_.push_back({std::move(op), {}});
+          } else if constexpr (std::is_same_v<Op, Find>) {
+            finds_.push_back(std::move(op));
+          } else if constexpr (std::is_same_v<Op, FindTask>) {
+            task_finds_.push_back(std::move(op));
           } else if constexpr (std::is_same_v<Op, BackupOrder>) {
             begin_backup(std::move(op));
           } else {
-            batch.queries.emplace_back(std::move(op));
+            batch.restores.push_back(std::move(op));
           }
         },
         operation);
@@ -240,7 +246,8 @@ void GroupCore::run(std::vector<Operation> group) {
   } else if (batch.writes()) {
     commit(batch);
   }
-  for (const Query& query : batch.queries) answer(query);
+  for (const Restore& restore : batch.restores) restore.done(read_live());
+  answer_finds();
   sync_erasures();
   if (!lists_.empty()) step_list();
   if (now_ms() >= clean_up_due_ms_) clean_up();
@@ -249,7 +256,7 @@ void GroupCore::run(std::vector<Operation> group) {
 }
 
 std::int64_t GroupCore::due_mono_ms() const {
-  if (!lists_.empty()) return now_ms();
+  if (!lists_.empty() || !finds_.empty() || !task_finds_.empty()) return now_ms();
   return std::min({retry_due_ms_, erasure_due_ms_, progress_due_ms_, clean_up_due_ms_, space_due_ms_, backup_due_ms_});
 }
 
@@ -277,6 +284,7 @@ void GroupCore::close() {
   if (!in_doubt_.empty()) retry_due_ms_ = now_ms();  // once more
   run({});
   while (!lists_.empty()) step_list();
+  while (!finds_.empty() || !task_finds_.empty()) answer_finds();
   for (const Prepared& p : std::exchange(in_doubt_, {})) {
     p.operation.done(
         base::fail(ErrorCode::kShuttingDown,
@@ -460,14 +468,12 @@ void GroupCore::note_health(const Ended& ended) {
 
 // ---- reads ----------------------------------------------------------------------------------------------------------
 
-void GroupCore::answer(const Query& query) {
-  Backend& backend = *options_.backend;
-  if (const auto* find = std::get_if<Find>(&query)) {
-    find->done(backend.find(find->job_id));
-  } else if (const auto* task = std::get_if<FindTask>(&query)) {
-    task->done(backend.find_task(task->id));
-  } else {
-    std::get<Restore>(query).done(read_live());
+void GroupCore::answer_finds() {
+  for (std::size_t i = 0; i < kFindsPerGroup && !task_finds_.empty(); ++i, task_finds_.pop_front()) {
+    task_finds_.front().done(options_.backend->find_task(task_finds_.front().id));
+  }
+  for (std::size_t i = 0; i < kFindsPerGroup && !finds_.empty(); ++i, finds_.pop_front()) {
+    finds_.front().done(options_.backend->find(finds_.front().job_id));
   }
 }
 

@@ -16,6 +16,8 @@ inline constexpr std::int64_t kRetentionSliceJobs = 200;
 inline constexpr std::int64_t kRemovedPerCommitJobs = 64;
 // A list is read in slices of this many jobs, one behind each group.
 inline constexpr std::int64_t kListSliceJobs = 64;
+// So many jobs are looked up by their id behind each group, and as many by their task's.
+inline constexpr std::size_t kFindsPerGroup = 64;
 
 struct GroupCoreOptions {
   std::unique_ptr<Backend> backend;

@@ -529,6 +529,42 @@ TEST(StoreCore, ACommitGoesBetweenTheSlicesOfAList) {
   }
 }
 
+// However many jobs are looked up, a commit waits for a slice of them.
+TEST(StoreCore, ACommitGoesBetweenTheSlicesOfManyFinds) {
+  const TempDir dir;
+  const auto core = open_sqlite_core(options_in(dir)).value();
+  std::vector<Operation> group;
+  group.push_back(Admit{admission("job-0"), [](auto r) { EXPECT_TRUE(r); }});
+  core->run(std::move(group));
+  constexpr std::size_t kFinds = 3 * kFindsPerGroup;
+  std::size_t found = 0, tasks = 0;
+  group.clear();
+  for (std::size_t i = 0; i < kFinds; ++i) {
+    group.push_back(Find{base::JobId("job-0"), [&](auto r) { found += r && r->has_value() ? 1 : 0; }});
+  }
+  core->run(std::move(group));
+  EXPECT_EQ(found, kFindsPerGroup);
+  bool admitted = false;
+  group.clear();
+  group.push_back(Admit{admission("new"), [&](auto r) { admitted = r.has_value(); }});
+  group.push_back(FindTask{"nobody's", [&](auto r) { tasks += r ? 1 : 0; }});
+  core->run(std::move(group));
+  EXPECT_TRUE(admitted);
+  EXPECT_EQ(tasks, 1u) << "who submits waits for no reader";
+  EXPECT_EQ(found, 2 * kFindsPerGroup);
+  EXPECT_LE(core->due_mono_ms(), kClock.now().mono_ms);
+  group.clear();
+  core->run(std::move(group));
+  EXPECT_EQ(found, kFinds);
+  group.clear();
+  for (std::size_t i = 0; i < kFinds; ++i) {
+    group.push_back(Find{base::JobId("job-0"), [&](auto r) { found += r && r->has_value() ? 1 : 0; }});
+  }
+  core->run(std::move(group));
+  core->close();
+  EXPECT_EQ(found, 2 * kFinds) << "an end answers all of them";
+}
+
 // The pages of a list are one list, whatever comes meanwhile.
 TEST_P(StoreRetentionTest, AListGoesOnBeforeAJob) {
   const StoreBed bed(GetParam());

@@ -181,7 +181,11 @@ void Tasks::submit(const net::Request& request, const net::ExchangePtr& exchange
       reader.renderer = std::make_shared<ResultRenderer>(reply.job_id, reply.task_id, workload);
     }
     Refused refused = refusing(reader.exchange);
-    serve({base::JobId(reply.job_id), std::move(admission->stream), std::move(caller), wanted.verbose},
+    serve({.job_id = base::JobId(reply.job_id),
+           .stream = std::move(admission->stream),
+           .caller = std::move(caller),
+           .verbose = wanted.verbose,
+           .counted = true},
           std::move(reader), std::move(refused));
   };
   if (submission.request.result) return kept_results_.submit(std::move(submission), std::move(done));
@@ -220,6 +224,18 @@ void Tasks::find_stored(const base::JobId& job_id, const net::http::Principal& c
   });
 }
 
+void Tasks::find_counted(const base::JobId& job_id, const net::http::Principal& caller,
+                         std::function<void(const store::JobRecord&)> then, Refused refused) {
+  if (!limits_rates(context_)) return find_stored(job_id, caller, std::move(then), std::move(refused));
+  core::CountArrival arrival{.request = {}, .tenant_id = caller.account};
+  context_.core->ask<core::AnswerArrival>(
+      std::move(arrival),
+      [this, job_id, caller, then = std::move(then), refused = std::move(refused)](core::AnswerArrival answer) mutable {
+        if (answer.refusal) return refused(*std::move(answer.refusal));
+        find_stored(job_id, caller, std::move(then), std::move(refused));
+      });
+}
+
 void Tasks::show(const net::Request& request, const net::ExchangePtr& exchange) {
   const auto job_id = job_id_of(request);
   if (!job_id) return refuse(context_, exchange, job_id.error());
@@ -242,7 +258,7 @@ void Tasks::show_stored(const Asked& asked, std::optional<wire::WaitReason> reas
     if (!wire::is_terminal(view.status)) view.reason = reason;
     asked.exchange->respond(net::http::json_response(200, wire::encode(view)));
   };
-  find_stored(asked.job_id, asked.caller, then, refusing(asked.exchange));
+  find_counted(asked.job_id, asked.caller, then, refusing(asked.exchange));
 }
 
 // A page begins behind a job, and says nothing of how many others there are between two of the caller's.
@@ -332,7 +348,8 @@ void Tasks::serve(const Wanted& wanted, streams::Stream::Reader reader, Refused 
     const auto then = [reader = std::move(reader), refused](const store::JobRecord& record) {
       serve_stored(record, reader, refused);
     };
-    return find_stored(wanted.job_id, wanted.caller, then, refused);
+    if (wanted.counted) return find_stored(wanted.job_id, wanted.caller, then, refused);
+    return find_counted(wanted.job_id, wanted.caller, then, refused);
   }
   if (wanted.is_head) return void(reader.exchange->respond({200, net::http::sse_headers(), {}}));  // reads nothing
   reader.account = wanted.caller.account;

@@ -38,6 +38,7 @@ class Tasks {
     net::http::Principal caller;
     bool verbose = false;  // `metrics` say what the job waits for
     bool is_head = false;  // of a live job: answered, and nothing is read
+    bool counted = false;  // as a request of the throttle
   };
   using Refused = std::function<void(base::Error)>;
   // Answers the reader from the job's stream, or with the terminal event of its stored row. `refused` is called instead,
@@ -69,6 +70,9 @@ class Tasks {
   // The stored row, or `refused`.
   void find_stored(const base::JobId& job_id, const net::http::Principal& caller,
                    std::function<void(const store::JobRecord&)> then, Refused refused);
+  // The same as a request of the caller's throttle: other than of a live job, the store has to look.
+  void find_counted(const base::JobId& job_id, const net::http::Principal& caller,
+                    std::function<void(const store::JobRecord&)> then, Refused refused);
 
   // `then` on the thread of kept files, with the task_id as it is kept.
   void with_task(const net::Request& request, const net::ExchangePtr& exchange,

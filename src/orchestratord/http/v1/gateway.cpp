@@ -93,13 +93,16 @@ void Gateway::stream(const net::Request& request, const net::ExchangePtr& exchan
   find_job(request, exchange,
            [this, exchange, last, caller = request.peer.principal, correlation_id = request.correlation_id,
             is_head = request.method == "HEAD"](const base::JobId& job_id) {
-             tasks_.serve(
-                 {.job_id = job_id, .stream = context_.hub->find(job_id), .caller = caller, .is_head = is_head},
-                 {.exchange = exchange,
-                  .renderer = std::make_shared<StreamRenderer>(),
-                  .last_event_id = last,
-                  .correlation_id = correlation_id},
-                 [this, exchange](Error error) { refuse(context_, exchange, std::move(error)); });
+             tasks_.serve({.job_id = job_id,
+                           .stream = context_.hub->find(job_id),
+                           .caller = caller,
+                           .is_head = is_head,
+                           .counted = true},
+                          {.exchange = exchange,
+                           .renderer = std::make_shared<StreamRenderer>(),
+                           .last_event_id = last,
+                           .correlation_id = correlation_id},
+                          [this, exchange](Error error) { refuse(context_, exchange, std::move(error)); });
            });
 }
 
