@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "orchestratord/core/testing/driver.h"
 
 namespace llorch::orchestratord::core {
@@ -384,6 +386,9 @@ TEST(Admission, AFullQueueRefusesATenantWithItsShare) {
             "1000 ms, or raise orchestratord.queue.capacity.");
   EXPECT_EQ(number(refused.error(), "limit"), 2);
   EXPECT_EQ(number(refused.error(), "jobs_waiting"), 4);
+  const auto is_depth = [](const auto& detail) { return detail.first == "queue_depth"; };
+  EXPECT_TRUE(std::ranges::none_of(refused.error().details, is_depth)) << "others' jobs are none of the caller's";
+  EXPECT_TRUE(std::ranges::none_of(told.at("flood").error.details, is_depth));
   EXPECT_EQ(told.at("flood").error.message, refused.error().message);
   const auto preview_as = [&](const std::string& tenant) {
     jobs::JobSpec spec = Driver::spec("probe", {});
