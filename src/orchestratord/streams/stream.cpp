@@ -36,11 +36,10 @@ std::string& thread_bytes() {
   return bytes;
 }
 
-base::Error replaced_error() {
+base::Error too_many_readers() {
   return base::Error{
       base::ErrorCode::kConflict,
-      fmt::format("{} others of this caller came after this one to read the job's stream, as many as may read it at a "
-                  "time; read it with fewer of them",
+      fmt::format("{} other clients of this caller read the job's stream, as many as may at a time; read it with fewer",
                   Stream::kReadersMax),
       {}}
       .with("reason", std::string("TOO_MANY_READERS"))
@@ -193,7 +192,10 @@ bool Stream::attach(const Reader& reader, std::int64_t now_ms) {
       client->exchange->respond_error(let_go_error());
       return false;
     }
-    make_room_for(*client);
+    if (!make_room_for(*client)) {
+      client->exchange->respond_error(too_many_readers());
+      return false;
+    }
     clients_.push_back(client);
     clients_gone_ms_.reset();
     if (client->renderer->streams()) {
@@ -210,27 +212,34 @@ bool Stream::attach(const Reader& reader, std::int64_t now_ms) {
   return true;
 }
 
-// A caller's connections are alike: of those that the network has cut and nobody has noticed the oldest is the first.
-void Stream::make_room_for(const Client& newest) {
-  if (newest.goes_first) return;
+// A caller's connections are alike: of those that the network has cut and nobody has noticed the oldest is the first. Whoever only
+// looks on gives way to a client that the job is for. False: that is the newest.
+bool Stream::make_room_for(const Client& newest) {
+  if (newest.goes_first) return true;
   const auto is_same = [&](const ClientPtr& client) {
     return !client->goes_first && client->account == newest.account;
   };
-  if (static_cast<std::size_t>(std::ranges::count_if(clients_, is_same)) < kReadersMax) return;
-  const auto oldest = std::ranges::find_if(clients_, is_same);
-  const ClientPtr client = *oldest;
-  clients_.erase(oldest);  // before its exchange says that it is closed
+  if (static_cast<std::size_t>(std::ranges::count_if(clients_, is_same)) < kReadersMax) return true;
+  auto leaves =
+      std::ranges::find_if(clients_, [&](const ClientPtr& client) { return is_same(client) && !client->counts; });
+  if (leaves == clients_.end()) {
+    if (!newest.counts) return false;
+    leaves = std::ranges::find_if(clients_, is_same);
+  }
+  const ClientPtr client = *leaves;
+  clients_.erase(leaves);  // before its exchange says that it is closed
   if (!log_.finished()) had_clients_ = had_clients_ || client->counts;
   send_away(*client);
+  return true;
 }
 
 // Bytes that it has not taken would be neither all nor followed by a word; else it is told.
 void Stream::send_away(Client& client) {
   const bool has_answer = std::exchange(client.ended, true);
   if (has_answer || client.exchange->queued_bytes() > 0) return client.exchange->abort();
-  if (!client.renderer->streams()) return void(client.exchange->respond_error(replaced_error()));
+  if (!client.renderer->streams()) return void(client.exchange->respond_error(too_many_readers()));
   std::string& bytes = thread_bytes();
-  client.renderer->error(wire::error_body(replaced_error(), client.correlation_id), std::nullopt, bytes);
+  client.renderer->error(wire::error_body(too_many_readers(), client.correlation_id), std::nullopt, bytes);
   client.exchange->write(bytes);
   client.exchange->end();
 }

@@ -73,9 +73,10 @@ class Stream : public std::enable_shared_from_this<Stream> {
     // No client's, but a part of ours that has to have its answer before any client is told the end.
     bool goes_first = false;
   };
-  // Answers the exchange with the stream from now until it ends, or once it has ended: as the renderer has it. False: its tokens are held
-  // no more, and the exchange was answered with STREAM_OFFSET_GONE. Of more than kReadersMax clients of one account the one that came
-  // first has to leave: who comes back before the loss of its connection is noticed finds a place.
+  // Answers the exchange with the stream from now until it ends, or once it has ended: as the renderer has it. False: the exchange was
+  // answered with an error: its tokens are held no more (STREAM_OFFSET_GONE), or too many read it. Of more than kReadersMax clients of one
+  // account the one that came first has to leave, of those that observe if there are any: who comes back before the loss of its
+  // connection is noticed finds a place.
   bool attach(const Reader& reader, std::int64_t now_ms);
   // Clients of one account. Each costs a write for each token, up to 320 KiB that it has not read, or a whole answer of its own. A
   // browser opens six connections to a server, and one more client or two look at a job at a time.
@@ -139,7 +140,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   void end_pause();
   static void render_diverged(Client& client, std::string& bytes);
   void answer(const ClientPtr& client);
-  void make_room_for(const Client& newest);
+  bool make_room_for(const Client& newest);
   static void send_away(Client& client);
   void write(Client& client, std::string_view bytes, std::int64_t now_ms);
   void on_drained(const ClientPtr& client);

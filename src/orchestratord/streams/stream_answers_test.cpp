@@ -160,6 +160,22 @@ TEST_F(StreamHubTest, TheNewestClientsOfACallerReadAStream) {
   EXPECT_TRUE(gone_.empty());
 }
 
+TEST_F(StreamHubTest, WhoOnlyLooksOnGivesWayToAClientThatTheJobIsFor) {
+  const StreamPtr stream = running("job-1");
+  std::vector<std::shared_ptr<FakeExchange>> own;
+  for (std::size_t i = 0; i + 1 < Stream::kReadersMax; ++i) own.push_back(attach(stream));
+  const auto observer = attach(stream, {}, true, /*observes=*/true);
+  const auto next = attach(stream, {}, true, /*observes=*/true);
+  EXPECT_TRUE(observer->ended_);
+  own.push_back(attach(stream));
+  EXPECT_TRUE(next->ended_);
+  const auto last = attach(stream, {}, true, /*observes=*/true);
+  ASSERT_TRUE(last->error_);
+  EXPECT_EQ(last->error_->code, base::ErrorCode::kConflict);
+  for (const auto& client : own) EXPECT_FALSE(client->ended_);
+  EXPECT_EQ(stream->progress().clients_count, Stream::kReadersMax);
+}
+
 TEST_F(StreamHubTest, AStreamThatIsReadAnewSendsItsOldestClientAway) {
   const StreamPtr stream = running("job-1");
   const auto told = attach(stream), stuck = attach(stream, {}, /*reads=*/false);
