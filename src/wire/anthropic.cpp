@@ -120,7 +120,7 @@ struct Table<MessagesRequest> {
             optional("top_k", &S::top_k, "Most likely tokens kept; 0 is off. Below 0: left out.", {-1, 10'000'000}),
             optional("stop_sequences", &S::stop_sequences, "Texts that end the output; they are not part of it.",
                      {0, kStopTextsMax}),
-            optional("seed", &S::seed, "Omitted: one is chosen; the receipt has it."),
+            optional("seed", &S::seed, "Omitted: one is chosen; the receipt has it.", {.min = 0}),
             optional("diagnostics", &S::diagnostics, kChangesNothing),
             optional("fallback_credit_token", &S::fallback_credit_token, kChangesNothing),
             optional("fallbacks", &S::fallbacks, kChangesNothing),

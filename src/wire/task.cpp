@@ -175,7 +175,7 @@ struct Table<SubmitRequest> {
         optional("priority", &S::priority, "Class of the queue."),
         optional("temperature", &S::temperature, "0 is greedy. Omitted: 0.7, or 0 with determinism strict.", {0, 2}),
         optional("stop", &S::stop, "Texts that end the output; they are not part of it.", {0, kStopTextsMax}),
-        optional("seed", &S::seed, "Omitted: one is chosen and returned."),
+        optional("seed", &S::seed, "Omitted: one is chosen and returned.", {.min = 0}),
         optional("determinism", &S::determinism, "strict makes an omitted temperature 0."),
         optional("on_disconnect", &S::on_disconnect,
                  "What a lost client means: cancel the job, or keep it for a reconnect."),

@@ -51,7 +51,7 @@ struct Table<ExecuteRequest> {
             optional("max_tokens", &S::max_tokens, "", {1, kOutputTokensMax}),
             optional("temperature", &S::temperature, "0 is greedy.", {0, 2}),
             optional("stop", &S::stop, "", {0, kStopTextsMax}),
-            optional("seed", &S::seed),
+            optional("seed", &S::seed, "", {.min = 0}),
             optional("timeout_ms", &S::timeout_ms, "", {1, 86'400'000})};
   }
   static Fields fields() { return joined({own(), fields_of(&S::sampling, Table<SamplingRequest>::fields())}); }
