@@ -210,6 +210,11 @@ std::optional<std::string> PoolAccess::endpoint_of(const base::PoolId& pool_id) 
   return it->second.endpoint;
 }
 
+bool PoolAccess::all_are_here() const {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::none_of(entries_, [](const auto& entry) { return entry.second.endpoint.empty(); });
+}
+
 std::optional<PoolAccess::Pool> PoolAccess::at(const std::string& endpoint) const {
   const std::lock_guard lock(mutex_);
   for (const auto& [id, entry] : entries_) {

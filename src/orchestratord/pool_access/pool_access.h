@@ -50,6 +50,8 @@ class PoolAccess {
   void restore(const base::PoolId& pool_id, const std::string& endpoint);
   void forget(const base::PoolId& pool_id);
   std::optional<std::string> endpoint_of(const base::PoolId& pool_id) const;
+  // Whether none of the paired pools has yet to come, or to come back: the endpoint of each is known.
+  bool all_are_here() const;
 
   struct Pool {
     base::PoolId pool_id;

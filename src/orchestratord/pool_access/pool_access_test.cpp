@@ -121,6 +121,20 @@ TEST_F(PoolAccessTest, ATokenIsForTheEndpointItsPoolWasAcceptedAt) {
   EXPECT_FALSE(access->at("http://10.0.0.9:9200"));
 }
 
+TEST_F(PoolAccessTest, APoolIsHereWhileItsEndpointIsKnown) {
+  const auto access = open();
+  EXPECT_TRUE(access->all_are_here()) << "nobody is missed";
+  const auto a = access->pair(kA).value(), b = access->pair(kB).value();
+  move_to(*access, a, "http://10.0.0.1:9200");
+  EXPECT_FALSE(access->all_are_here()) << "the other one has yet to come";
+  move_to(*access, b, "http://10.0.0.2:9200");
+  EXPECT_TRUE(access->all_are_here());
+  access->forget(kA);
+  EXPECT_FALSE(access->all_are_here());
+  EXPECT_TRUE(access->unpair(kA).value());
+  EXPECT_TRUE(access->all_are_here());
+}
+
 TEST_F(PoolAccessTest, TheFileHoldsNoSecretAndIsForNobodyElse) {
   const auto a = open()->pair(kA).value();
   struct stat st {};

@@ -358,7 +358,7 @@ void BatchRunner::on_done(const ActivePtr& batch, const RequestPtr& request, bas
     batch->in_flight.erase(request);
     return feed(batch);
   }
-  if (!answer && base::info(answer.error().code).retriable) {
+  if (!answer && tasks::may_pass(context_, answer.error())) {
     return context_.files->post_after(retry_after_ms(answer.error()), [this, batch, request] { run(batch, request); });
   }
   if (answer && answer->status >= 500 && request->tries + 1 < kTriesMax) {

@@ -146,6 +146,11 @@ class Run : public std::enable_shared_from_this<Run> {
 
 }  // namespace
 
+bool may_pass(const Context& context, const base::Error& refusal) {
+  if (refusal.code == base::ErrorCode::kPoolUnavailable) return !context.pools->all_are_here();
+  return base::info(refusal.code).retriable;
+}
+
 void run_deferred(const Context& context, Submitter& submitter, const DeferredJobPtr& job, DeferredEvents events,
                   DeferredOptions options) {
   std::make_shared<Run>(context, submitter, job, std::move(events), options)->submit();

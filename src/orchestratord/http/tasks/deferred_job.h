@@ -39,6 +39,10 @@ struct DeferredOptions {
   std::optional<std::int64_t> asked_unix_ms{};
 };
 
+// Whether what was refused now may be admitted later, so that work that was accepted waits for it. Where no device of any pool is
+// large enough (POOL_UNAVAILABLE), only a pool that is paired and not here may change that.
+bool may_pass(const Context& context, const base::Error& refusal);
+
 // Submits the job, or finds it again, and gathers its answer. One that has completed, and whose tokens are held no more, is
 // run again under the task's next name: its seed makes the same bytes. So is one whose prompt did not outlive an earlier process
 // (PAYLOAD_LOST), for the caller has its request. A client that goes ends nothing (on_disconnect). Events

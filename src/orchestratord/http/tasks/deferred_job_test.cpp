@@ -1,4 +1,3 @@
-// A job whose stream is let go of before its answer was gathered.
 #include "orchestratord/http/tasks/deferred_job.h"
 
 #include <fmt/format.h>
@@ -9,6 +8,7 @@
 
 #include "base/sha256.h"
 #include "orchestratord/http/tenancy.h"
+#include "orchestratord/http/testing/held_pool.h"
 #include "orchestratord/http/testing/test_thread.h"
 #include "wire/json.h"
 
@@ -163,6 +163,24 @@ TEST_F(Deferred, AStreamThatIsLetGoOfAfterItWasFoundIsMadeAgain) {
   EXPECT_EQ(answers, std::vector<std::string>{"200 same text"});
   EXPECT_EQ(admitted, std::vector<std::string>{"job-1"}) << "nobody is shown a stream that nobody can read";
   EXPECT_EQ(jobs.asked.size(), 2u);
+}
+
+using base::ErrorCode;
+
+using DeferredJobs = http::testing::HeldPool;
+
+// A batch of a model that fits nowhere ends with the numbers, and does not ask for a day.
+TEST_F(DeferredJobs, WhatNoDeviceCanHoldWaitsOnlyForAPoolThatIsAway) {
+  const auto passes = [&](ErrorCode code) { return may_pass(context, {code, "refused", {}}); };
+  EXPECT_FALSE(passes(ErrorCode::kPoolUnavailable));
+  ASSERT_TRUE(pools->pair(base::PoolId("pool-b")));
+  EXPECT_TRUE(passes(ErrorCode::kPoolUnavailable)) << "one that has yet to come may have such a device";
+  ASSERT_TRUE(pools->unpair(base::PoolId("pool-b")).value());
+  pools->forget(pool);
+  EXPECT_TRUE(passes(ErrorCode::kPoolUnavailable)) << "it may come back";
+  for (const ErrorCode code : {ErrorCode::kQueueFull, ErrorCode::kPoolUnready, ErrorCode::kStoreUnavailable})
+    EXPECT_TRUE(passes(code));
+  EXPECT_FALSE(passes(ErrorCode::kInvalidParams));
 }
 
 }  // namespace

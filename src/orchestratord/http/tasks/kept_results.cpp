@@ -109,7 +109,7 @@ void KeptResults::on_done(const OpenPtr& open, base::Result<net::Response> answe
     return answer_created(open, base::fail(std::move(answer).error()));
   }
   // It was accepted once, so it waits for what passes.
-  if (base::info(answer.error().code).retriable) {
+  if (may_pass(context_, answer.error())) {
     return context_.files->post_after(kDeferredRetryMs, [this, open] { run(open); });
   }
   keep(open, net::http::error_response(answer.error(), open->job->submission.correlation_id));

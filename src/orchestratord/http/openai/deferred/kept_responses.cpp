@@ -148,7 +148,7 @@ void KeptResponses::on_done(const OpenPtr& open, base::Result<net::Response> ans
     return std::exchange(open->created, {})(base::fail(std::move(answer).error()));
   }
   // It was accepted once, so it waits for what passes.
-  if (base::info(answer.error().code).retriable && !open->cancelled) {
+  if (!open->cancelled && tasks::may_pass(context_, answer.error())) {
     return context_.files->post_after(kDeferredRetryMs, [this, open] {
       if (!open->removed) run(open);
     });
