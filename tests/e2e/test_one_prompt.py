@@ -75,6 +75,7 @@ def test_last_event_id_continues_without_gap_or_duplicate(stack):
     rest = [e for e in EventStream(stack.url, f"/v2/tasks/{job}/events", first[-1].id) if e.id]
     ids = [int(e.id.split("-")[0]) for e in first + rest]
     assert ids == list(range(43))
+    assert EventStream(stack.url, f"/v2/tasks/{job}/events", rest[-1].id).status == 204, "nothing is left, and a browser asks no more"
 
 
 def test_a_wrong_prefix_is_told_never_spliced(stack):

@@ -198,7 +198,11 @@ bool Stream::attach(const Reader& reader, std::int64_t now_ms) {
     }
     clients_.push_back(client);
     clients_gone_ms_.reset();
-    if (client->renderer->streams()) {
+    const bool has_all = log_.finished() && reader.last_event_id == log_.terminal_id();
+    if (has_all && client->renderer->streams()) {
+      client->ended = true;
+      client->exchange->respond({.status = kNothingLeft, .headers = client->headers, .body = {}});
+    } else if (client->renderer->streams()) {
       const Renderer::Head head = client->renderer->head();
       client->exchange->start_stream(head.status, with(head.headers, client->headers));
     } else {

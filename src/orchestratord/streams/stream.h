@@ -20,6 +20,9 @@
 
 namespace llorch::orchestratord::streams {
 
+// The status for a client that holds all of a stream already; one that asks again by itself, as browsers do, stops at it.
+inline constexpr int kNothingLeft = 204;
+
 // Thread-safe. Made by a StreamHub. No member blocks.
 class Stream : public std::enable_shared_from_this<Stream> {
  public:
@@ -73,10 +76,10 @@ class Stream : public std::enable_shared_from_this<Stream> {
     // No client's, but a part of ours that has to have its answer before any client is told the end.
     bool goes_first = false;
   };
-  // Answers the exchange with the stream from now until it ends, or once it has ended: as the renderer has it. False: the exchange was
-  // answered with an error: its tokens are held no more (STREAM_OFFSET_GONE), or too many read it. Of more than kReadersMax clients of one
-  // account the one that came first has to leave, of those that observe if there are any: who comes back before the loss of its
-  // connection is noticed finds a place.
+  // Answers the exchange with the stream from now until it ends, or once it has ended: as the renderer has it. A client that holds the
+  // terminal event of a stream is answered kNothingLeft. False: the exchange was answered with an error: its tokens are held no more
+  // (STREAM_OFFSET_GONE), or too many read it. Of more than kReadersMax clients of one account the one that came first has to leave, of
+  // those that observe if there are any: who comes back before the loss of its connection is noticed finds a place.
   bool attach(const Reader& reader, std::int64_t now_ms);
   // Clients of one account. Each costs a write for each token, up to 320 KiB that it has not read, or a whole answer of its own. A
   // browser opens six connections to a server, and one more client or two look at a job at a time.

@@ -67,6 +67,26 @@ TEST_F(StreamHubTest, ASlowClientPullsFromTheBuffer) {
   EXPECT_EQ(slow->received_, quick->received_);
 }
 
+// Browsers ask again after every end of a stream, and stop at this status alone.
+TEST_F(StreamHubTest, AClientThatHoldsTheEndIsToldThatNothingIsLeft) {
+  const StreamPtr stream = running("job-1");
+  token(stream, 0);
+  const EventId last_token{.seq = kFirstTokenSeq, .prefix = stream->terminal_id().prefix};
+  EXPECT_EQ(attach(stream, stream->terminal_id())->status_, 200) << "it has not ended";
+  finish(stream);
+  const auto has_all = attach(stream, stream->terminal_id());
+  ASSERT_TRUE(has_all->response_);
+  EXPECT_EQ(has_all->response_->status, kNothingLeft);
+  EXPECT_EQ(has_all->status_, 0);
+  EXPECT_TRUE(has_all->received_.empty());
+  has_all->close(net::CloseReason::kFinished);
+  EXPECT_EQ(attach(stream, last_token)->names(), std::vector<std::string>{"end"});
+  EXPECT_EQ(attach(stream)->names(), (std::vector<std::string>{"queued", "started", "token", "end"}));
+  const StreamPtr failed = running("job-2");
+  failed->finish(wire::ErrorBody{.code = "TIMEOUT"}, now());
+  EXPECT_EQ(attach(failed, failed->terminal_id())->response_.value().status, kNothingLeft);
+}
+
 // A client that waits for the whole holds no bytes, hears nothing before the end, and counts as any other does.
 TEST_F(StreamHubTest, AWaitingClientGetsOneAnswer) {
   const StreamPtr stream = running("job-1");

@@ -138,12 +138,15 @@ void serve_stored(const store::JobRecord& record, const streams::Stream::Reader&
     streams::render(terminal_event(progress), *id, renderer, bytes);
   }
   streams::Renderer::Head head = renderer.head();
+  if (renderer.streams() && answer == streams::StoredAnswer::kNothing) {
+    return void(reader.exchange->respond({streams::kNothingLeft, {}, {}}));
+  }
   if (!renderer.streams()) {
     reader.exchange->respond({head.status, std::move(head.headers), std::move(bytes)});
     return;
   }
   reader.exchange->start_stream(head.status, std::move(head.headers));
-  if (!bytes.empty()) reader.exchange->write(bytes);
+  reader.exchange->write(bytes);
   reader.exchange->end();
 }
 
