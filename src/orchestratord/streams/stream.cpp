@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/assert.h"
+#include "orchestratord/streams/replay/offset_gone.h"
 
 namespace llorch::orchestratord::streams {
 namespace {
@@ -19,13 +20,6 @@ base::Error diverged_error() {
                      "the stream does not contain the event named by Last-Event-ID: what the client holds is no prefix "
                      "of it; read it from the beginning or submit the job again",
                      {}};
-}
-
-base::Error let_go_error() {
-  return base::Error{
-      base::ErrorCode::kStreamOffsetGone,
-      "the job has ended and its tokens are no longer held; to have them again, submit it again with its seed",
-      {}};
 }
 
 // Where bytes are rendered on their way to a socket. One per thread: a stream that waits holds none, and the next token
@@ -164,7 +158,7 @@ bool Stream::let_go(bool also_read) {
     for (const ClientPtr& client : clients_) {
       if (!std::exchange(client->ended, true)) client->exchange->abort();
     }
-    is_let_go_ = true;
+    let_go_id_ = log_.terminal_id();
     log_.drop_tokens();
     delta = take_bytes_delta();
   }
@@ -188,8 +182,8 @@ bool Stream::attach(const Reader& reader, std::int64_t now_ms) {
   {
     const std::lock_guard lock(mutex_);
     now_ms_ = std::max(now_ms_, now_ms);
-    if (is_let_go_) {  // it was found before
-      client->exchange->respond_error(let_go_error());
+    if (let_go_id_) {  // it was found before
+      client->exchange->respond_error(offset_gone(to_string(*let_go_id_), log_.seed()));
       return false;
     }
     if (!make_room_for(*client)) {

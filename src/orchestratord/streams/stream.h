@@ -158,7 +158,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   mutable std::mutex mutex_;
   ReplayLog log_;
   bool is_held_ = false;
-  bool is_let_go_ = false;
+  std::optional<EventId> let_go_id_;  // of its terminal event, once its tokens are gone
   bool is_telling_ = false;
   int answers_being_made_ = 0;  // of the finished log, without the lock
   std::vector<ClientPtr> clients_;

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/entropy.h"
+#include "orchestratord/streams/replay/offset_gone.h"
 #include "orchestratord/streams/testing/hub_fixture.h"
 
 namespace llorch::orchestratord::streams {
@@ -126,6 +127,7 @@ TEST_F(StreamHubTest, AReaderOfAnEndedStreamHasTheTimeOfASlowClientWhereMemoryIs
   const auto slow = attach(stream, {}, /*reads=*/false);
   for (int i = 0; i < 110; ++i) token(stream, i, std::string(10'000, 'x'));
   finish(stream);
+  const EventId stream_id = stream->terminal_id();
   EXPECT_TRUE(quick->ended_);
   const auto read_for = [&](int seconds) {
     for (int i = 0; i < seconds; ++i) {
@@ -143,6 +145,9 @@ TEST_F(StreamHubTest, AReaderOfAnEndedStreamHasTheTimeOfASlowClientWhereMemoryIs
   const auto late = attach(stream);  // found it a moment ago
   ASSERT_TRUE(late->error_);
   EXPECT_EQ(late->error_->code, base::ErrorCode::kStreamOffsetGone);
+  const base::Error said = offset_gone(to_string(stream_id), 1);
+  EXPECT_EQ(late->error_->message, said.message);
+  EXPECT_EQ(late->error_->details, said.details);
   EXPECT_TRUE(late->received_.empty());
   slow->take(slow->queue_.size());
   EXPECT_FALSE(slow->ended_) << "what it got is no whole stream";

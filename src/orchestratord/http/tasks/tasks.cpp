@@ -8,6 +8,7 @@
 #include "orchestratord/http/tasks/job_view.h"
 #include "orchestratord/http/tasks/result_renderer.h"
 #include "orchestratord/http/tenancy.h"
+#include "orchestratord/streams/replay/offset_gone.h"
 #include "orchestratord/streams/replay/sse_renderer.h"
 #include "wire/json.h"
 
@@ -27,16 +28,6 @@ Error not_found(const base::JobId& job_id) {
       "no job has this id: it never was, or it ended so long ago that its record is gone (persistence.retention_*)",
       {}}
       .with("job_id", job_id.value);
-}
-
-base::Error offset_gone(const store::JobRecord& record) {
-  return Error{ErrorCode::kStreamOffsetGone,
-               "the job has ended and its tokens are not held any more: they are kept in memory only, for "
-               "stream.retain_ms, or for stream.reconnect_grace_ms once a client was sent them all. A stream without "
-               "Last-Event-ID has the terminal event; for the output, submit the job again with its seed",
-               {}}
-      .with("last_event_id", record.progress.last_event_id.value_or(""))
-      .with("seed", std::to_string(record.seed));
 }
 
 tl::unexpected<Error> bad_parameter(std::string field, std::string reason, std::string message) {
@@ -132,7 +123,9 @@ void serve_stored(const store::JobRecord& record, const streams::Stream::Reader&
   streams::Renderer& renderer = *reader.renderer;
   const auto answer = streams::answer_from_store({*id}, reader.last_event_id);
   const bool lacks_tokens = !renderer.stateless() && progress.end && progress.end->tokens_out > 0;
-  if (answer == streams::StoredAnswer::kOffsetGone || lacks_tokens) return refused(offset_gone(record));
+  if (answer == streams::StoredAnswer::kOffsetGone || lacks_tokens) {
+    return refused(streams::offset_gone(streams::to_string(*id), record.seed));
+  }
   std::string bytes;
   if (answer == streams::StoredAnswer::kTerminalEvent) {
     streams::render(terminal_event(progress), *id, renderer, bytes);

@@ -46,6 +46,8 @@ class ReplayLog {
 
   bool finished() const { return terminal_.has_value(); }
   bool finished_in_error() const { return terminal_ && std::holds_alternative<wire::ErrorBody>(*terminal_); }
+  // Absent: not started.
+  std::optional<std::uint64_t> seed() const { return started_ ? std::optional(started_->seed) : std::nullopt; }
   // The id the terminal event has, or would have now.
   EventId terminal_id() const { return {kFirstTokenSeq + tokens_count(), prefix_}; }
   std::int64_t tokens_count() const { return static_cast<std::int64_t>(tokens_.size()); }
