@@ -436,6 +436,12 @@ Stream::Progress Stream::progress() const {
   return p;
 }
 
+std::optional<std::string> Stream::error_code() const {
+  const std::lock_guard lock(mutex_);
+  const wire::ErrorBody* error = log_.error();
+  return error == nullptr ? std::nullopt : std::optional(error->code);
+}
+
 EventId Stream::terminal_id() const {
   const std::lock_guard lock(mutex_);
   return log_.terminal_id();

@@ -113,6 +113,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
   };
   Progress progress() const;
   EventId terminal_id() const;
+  // Of the error that the job ended with; absent: it has not ended, or with none.
+  std::optional<std::string> error_code() const;
 
   const Identity& identity() const { return identity_; }
 

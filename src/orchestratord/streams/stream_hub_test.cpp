@@ -84,6 +84,8 @@ TEST_F(StreamHubTest, AClientThatHoldsTheEndIsToldThatNothingIsLeft) {
   EXPECT_EQ(attach(stream)->names(), (std::vector<std::string>{"queued", "started", "token", "end"}));
   const StreamPtr failed = running("job-2");
   failed->finish(wire::ErrorBody{.code = "TIMEOUT"}, now());
+  EXPECT_EQ(failed->error_code(), "TIMEOUT");
+  EXPECT_FALSE(stream->error_code());
   EXPECT_EQ(attach(failed, failed->terminal_id())->response_.value().status, kNothingLeft);
 }
 

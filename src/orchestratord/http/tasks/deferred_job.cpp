@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "orchestratord/http/tasks/collector.h"
@@ -12,41 +13,7 @@
 namespace llorch::orchestratord::http::tasks {
 namespace {
 
-// Sees whether the job's prompt was lost; what it shows is another's.
-class LossNoter final : public streams::Renderer {
- public:
-  explicit LossNoter(std::shared_ptr<streams::Renderer> shown) : shown_(std::move(shown)) {}
-  static bool is_loss(const wire::ErrorBody& error) {
-    return error.code == base::info(base::ErrorCode::kPayloadLost).name;
-  }
-  bool lost() const { return lost_; }
-
-  bool streams() const override { return shown_->streams(); }
-  Head head() const override { return shown_->head(); }
-  bool stateless() const override { return shown_->stateless(); }
-  void queued(const wire::QueuedEvent& event, const streams::EventId& id, std::string& out) override {
-    shown_->queued(event, id, out);
-  }
-  void started(const wire::StartedEvent& event, const streams::EventId& id, std::string& out) override {
-    shown_->started(event, id, out);
-  }
-  void token(const streams::TokenView& token, const streams::EventId& id, std::string& out) override {
-    shown_->token(token, id, out);
-  }
-  void metrics(const wire::MetricsEvent& event, std::string& out) override { shown_->metrics(event, out); }
-  void end(const wire::EndEvent& event, const streams::EventId& id, std::string& out) override {
-    shown_->end(event, id, out);
-  }
-  void error(const wire::ErrorBody& error, const std::optional<streams::EventId>& id, std::string& out) override {
-    lost_ = is_loss(error);
-    shown_->error(error, id, out);
-  }
-  void keep_alive(std::string& out) override { shown_->keep_alive(out); }
-
- private:
-  const std::shared_ptr<streams::Renderer> shown_;
-  bool lost_ = false;
-};
+bool is_loss(std::string_view code) { return code == base::info(base::ErrorCode::kPayloadLost).name; }
 
 class Run : public std::enable_shared_from_this<Run> {
  public:
@@ -83,19 +50,18 @@ class Run : public std::enable_shared_from_this<Run> {
     if (!first_) first_ = admission->reply;
     const base::JobId job_id(admission->reply.job_id);
     if (admission->stream == nullptr) return find_ended(job_id, admission->reading);
-    auto noter = std::make_shared<LossNoter>(job_->make_renderer(*first_, admission->reading));
+    auto done = [self = shared_from_this(), stream = admission->stream, job_id,
+                 reading = admission->reading](std::optional<base::Result<net::Response>> answer) {
+      if (!answer) return;
+      // Let go of for want of memory, since it was found: its tokens are held no more.
+      const bool is_gone = !*answer && answer->error().code == base::ErrorCode::kStreamOffsetGone;
+      if (is_gone || is_loss(stream->error_code().value_or(""))) return self->find_ended(job_id, reading);
+      self->events_.done(*std::move(answer));
+    };
     // Ahead of every client, so that what is done with the answer is begun before a client has its end.
-    auto collector = std::make_shared<Collector>(
-        *context_.files, [self = shared_from_this(), noter, job_id,
-                          reading = admission->reading](std::optional<base::Result<net::Response>> answer) {
-          if (!answer) return;
-          // Let go of for want of memory, since it was found: its tokens are held no more.
-          const bool is_gone = !*answer && answer->error().code == base::ErrorCode::kStreamOffsetGone;
-          if (is_gone || noter->lost()) return self->find_ended(job_id, reading);
-          self->events_.done(*std::move(answer));
-        });
+    auto collector = std::make_shared<Collector>(*context_.files, std::move(done));
     const bool is_held = admission->stream->attach({.exchange = std::move(collector),
-                                                    .renderer = std::move(noter),
+                                                    .renderer = job_->make_renderer(*first_, admission->reading),
                                                     .correlation_id = job_->submission.correlation_id,
                                                     .goes_first = true},
                                                    context_.clock->now().mono_ms);
@@ -113,7 +79,7 @@ class Run : public std::enable_shared_from_this<Run> {
                 const std::shared_ptr<const chat::Reading>& reading) {
     if (!found) return events_.done(base::fail(found.error()));
     const store::JobRecord* record = *found ? &**found : nullptr;
-    if (record != nullptr && record->progress.error && !LossNoter::is_loss(*record->progress.error)) {
+    if (record != nullptr && record->progress.error && !is_loss(record->progress.error->code)) {
       const auto renderer = job_->make_renderer(*first_, reading);
       std::string body;
       renderer->error(*record->progress.error, std::nullopt, body);

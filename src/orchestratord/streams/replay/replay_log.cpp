@@ -130,7 +130,7 @@ Next advance(const ReplayLog& log, Cursor& cursor, Renderer& renderer, std::size
       return Next::kWait;  // a replay that has not come so far, or an id that never was
     } else if (log.terminal_id() == last) {
       return Next::kLast;
-    } else if (log.finished_in_error()) {
+    } else if (log.error() != nullptr) {
       // Cancelled or failed before the replay reached that id: so the stream ends, whatever was held.
       log.render_terminal(renderer, out);
       return Next::kLast;

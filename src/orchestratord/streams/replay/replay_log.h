@@ -45,7 +45,8 @@ class ReplayLog {
   void finish(Terminal terminal);
 
   bool finished() const { return terminal_.has_value(); }
-  bool finished_in_error() const { return terminal_ && std::holds_alternative<wire::ErrorBody>(*terminal_); }
+  // The error that it ended with; null: it has not ended, or with none.
+  const wire::ErrorBody* error() const { return terminal_ ? std::get_if<wire::ErrorBody>(&*terminal_) : nullptr; }
   // Absent: not started.
   std::optional<std::uint64_t> seed() const { return started_ ? std::optional(started_->seed) : std::nullopt; }
   // The id the terminal event has, or would have now.
