@@ -306,9 +306,8 @@ void Admissions::on(Submit& e) {
 }
 
 void Admissions::arm_job_timers(Job& job) {
-  if (job.spec.deadline_ms) {
-    job.deadline_timer = timers_.arm(job.deadline_from_ms + *job.spec.deadline_ms,
-                                     {.kind = TimerKind::kJobDeadline, .number = job.arrival.value});
+  if (const auto due_ms = job.due_ms()) {
+    job.deadline_timer = timers_.arm(*due_ms, {.kind = TimerKind::kJobDeadline, .number = job.arrival.value});
   }
   if (config_.timeout.queue_ms > 0) {
     job.queue_timer = timers_.arm(job.queued_ms + config_.timeout.queue_ms,

@@ -44,9 +44,8 @@ void Attempts::dispatch(Job& job, Worker& worker) {
   model(job.model).frequency.used(now_.mono_ms);
 
   std::int64_t budget_ms = x.timeout_ms;
-  if (job.spec.deadline_ms) {
-    budget_ms =
-        std::min(budget_ms, std::max<std::int64_t>(1, job.deadline_from_ms + *job.spec.deadline_ms - now_.mono_ms));
+  if (const auto due_ms = job.due_ms()) {
+    budget_ms = std::min(budget_ms, std::max<std::int64_t>(1, *due_ms - now_.mono_ms));
   }
   const std::int64_t queue_wait_ms = now_.mono_ms - job.queued_ms;
   const auto share = ledger_.share(job, worker.id);
@@ -119,8 +118,8 @@ void Attempts::publish_metrics(const Job& job, const Execution& x) {
   event.tokens_out = job.tokens_out;
   event.decode_time_ms = now_.mono_ms - *x.first_token_ms;
   if (const Worker* worker = registry_.find_worker(x.worker_id)) event.vram_bytes = worker->info.vram_bytes;
-  std::int64_t until_ms = x.dispatched_ms + x.timeout_ms;
-  if (job.spec.deadline_ms) until_ms = std::min(until_ms, job.deadline_from_ms + *job.spec.deadline_ms);
+  const std::int64_t limit_ms = x.dispatched_ms + x.timeout_ms;
+  const std::int64_t until_ms = std::min(limit_ms, job.due_ms().value_or(limit_ms));
   if (const auto token_ms = ms_per_token(job, x)) {
     event.on_time_probability =
         jobs::on_time_probability(job.spec.max_tokens - job.tokens_out, *token_ms, until_ms - now_.mono_ms);
@@ -346,7 +345,7 @@ void Attempts::wall_timer(Execution& x) {
 // The limit of a run's time that has passed by now.
 std::optional<Attempts::TimedOut> Attempts::limit_passed(const Job& job, const Execution& x) const {
   const std::int64_t ran_ms = now_.mono_ms - x.dispatched_ms;
-  if (job.spec.deadline_ms && now_.mono_ms >= job.deadline_from_ms + *job.spec.deadline_ms)
+  if (const auto due_ms = job.due_ms(); due_ms && now_.mono_ms >= *due_ms)
     return TimedOut{"execution", "deadline", *job.spec.deadline_ms, ran_ms};
   if (ran_ms >= x.timeout_ms)
     return TimedOut{"execution", x.session_limit ? "session_time_budget" : "wall", x.timeout_ms, ran_ms};

@@ -55,6 +55,11 @@ struct Job {
   std::optional<jobs::CancelReason> cancel_when_admitted;
   std::vector<RequestId> cancel_requests;  // answered once the outcome is durable
   std::optional<TimerQueue::Handle> deadline_timer, queue_timer, answer_timer;
+
+  // When its deadline passes, of Time::mono_ms; absent: it has none.
+  std::optional<std::int64_t> due_ms() const {
+    return spec.deadline_ms ? std::optional(deadline_from_ms + *spec.deadline_ms) : std::nullopt;
+  }
 };
 
 struct Execution {
