@@ -14,6 +14,11 @@ namespace {
 
 static_assert(store::kEventsBeforeTokens == streams::kFirstTokenSeq);
 
+// In the words that its row and its stream have.
+wire::ErrorBody told(const base::Error& error, const http::LiveJobData& live) {
+  return wire::error_body(streams::with_pause(error, live.stream->paused_ms()), live.record.correlation_id);
+}
+
 store::JobProgress progress_of(const core::jobs::JobRecord& record, const http::LiveJobData& live) {
   store::JobProgress p;
   p.status = record.status;
@@ -28,10 +33,7 @@ store::JobProgress progress_of(const core::jobs::JobRecord& record, const http::
   p.tokens_out = record.tokens_out;
   p.decode_time_ms = record.decode_time_ms;
   p.end = record.end;
-  if (record.error) {
-    p.error =
-        wire::error_body(streams::with_pause(*record.error, live.stream->paused_ms()), live.record.correlation_id);
-  }
+  if (record.error) p.error = told(*record.error, live);
   if (wire::is_terminal(record.status)) {
     // The stream is sealed or its worker has ended: what it holds is what there was.
     const streams::EventId id = live.stream->terminal_id();
@@ -156,8 +158,7 @@ void CommandRunner::run(core::Finish& command) {
   progress.end = std::move(command.end);
   if (command.error) {
     context_.metrics->error(command.error->name());
-    progress.error =
-        wire::error_body(streams::with_pause(*command.error, live->stream->paused_ms()), live->record.correlation_id);
+    progress.error = told(*command.error, *live);
   }
   live->stream->finish(http::tasks::terminal_event(progress), context_.clock->now().mono_ms);
   context_.jobs->remove(command.job_id);
