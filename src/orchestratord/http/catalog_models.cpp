@@ -371,7 +371,6 @@ void CatalogModels::add_file(NamedModel model, const base::CorrelationId& correl
           model.model_ref = *std::move(ref);
           return add_found_file(std::move(model), correlation_id, std::move(done));
         }
-        if (context_.name_reads.of_names == nullptr) return done(base::fail(std::move(ref).error()));
         context_.request_executor->post([done, error = std::move(ref).error()] { done(base::fail(error)); });
       });
 }

@@ -211,9 +211,7 @@ base::Result<Inputs> take_inputs(wire::SubmitRequest request, const config::Limi
 void resolve(const Context& context, std::string_view name, Naming naming,
              std::function<void(base::Result<models::ModelNames::Resolved>)> done) {
   using Resolved = models::ModelNames::Resolved;
-  auto on_executor = [executor = context.request_executor, looks_elsewhere = context.name_reads.of_names != nullptr,
-                      done = std::move(done)](base::Result<Resolved> resolved) {
-    if (!looks_elsewhere) return done(std::move(resolved));
+  auto on_executor = [executor = context.request_executor, done = std::move(done)](base::Result<Resolved> resolved) {
     executor->post([done, resolved = std::move(resolved)] { done(resolved); });
   };
   if (naming == Naming::kUse) return context.names->use(name, context.name_reads, std::move(on_executor));
