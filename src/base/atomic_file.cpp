@@ -9,12 +9,11 @@
 #include <cstdio>
 #include <utility>
 
+#include "base/create_beside.h"
 #include "base/file.h"
 
 namespace llorch::base {
 namespace {
-
-constexpr int kTemporariesMax = 100;  // beside one file
 
 // Errors: an errno, EEXIST where something has the name. Where the file system has no such rename, a link does it; where it has no
 // links either, a look before.
@@ -33,13 +32,9 @@ int rename_new(const std::filesystem::path& from, const std::filesystem::path& t
 Result<AtomicFile> AtomicFile::create(const std::filesystem::path& path) {
   AtomicFile file;
   file.path_ = path;
-  // What an earlier process of this number left lies there still: a container's are all the same.
-  for (int i = 0;; ++i) {
-    file.temporary_ = fmt::format("{}.{}.{}.tmp", path.string(), ::getpid(), i);
-    file.fd_ = ::open(file.temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-    if (file.fd_ >= 0) return file;
-    if (errno != EEXIST || i == kTemporariesMax) return fail(io_error("cannot create", file.temporary_, errno));
-  }
+  file.fd_ = create_beside(path, 0644, Leftover::kStays, file.temporary_);
+  if (file.fd_ < 0) return fail(io_error("cannot create", file.temporary_, errno));
+  return file;
 }
 
 AtomicFile::AtomicFile(AtomicFile&& other) noexcept

@@ -275,7 +275,7 @@ TEST(File, NothingThatSomebodyPutThereIsWrittenThrough) {
   char name[] = "/tmp/llorch-planted-XXXXXX";
   const fs::path directory = ::mkdtemp(name);
   const auto path = directory / "out";
-  const auto planted = fs::path(path.string() + fmt::format(".{}.tmp", ::getpid()));
+  const auto planted = fs::path(path.string() + fmt::format(".{}.0.tmp", ::getpid()));
   const auto victim = directory / "victim";
   std::ofstream(victim) << "kept";
   fs::create_symlink(victim, planted);

@@ -11,28 +11,15 @@
 #include <cstring>
 #include <utility>
 
+#include "base/create_beside.h"
 #include "base/descriptor.h"
 
 namespace llorch::base {
 namespace {
 
-constexpr int kBesideMax = 100;  // beside one file
-
 std::filesystem::path home() {
   const char* value = std::getenv("HOME");
   return value != nullptr && *value != '\0' ? std::filesystem::path(value) : std::filesystem::path("/root");
-}
-
-// A file that nobody had, named in `temporary`. What lies there goes, if it may: an earlier process of this number left it; or somebody
-// put it there, to have it written through or to own what is written. -1, and errno. REQUIRES: one thread writes `path`.
-int create_beside(const std::filesystem::path& path, unsigned mode, std::filesystem::path& temporary) {
-  for (int i = 0;; ++i) {
-    temporary = path;
-    temporary += i == 0 ? fmt::format(".{}.tmp", ::getpid()) : fmt::format(".{}-{}.tmp", ::getpid(), i);
-    ::unlink(temporary.c_str());
-    const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
-    if (fd >= 0 || errno != EEXIST || i == kBesideMax) return fd;
-  }
 }
 
 std::filesystem::path env_path(const char* name) {
@@ -105,7 +92,7 @@ Result<std::string> read_file(const std::filesystem::path& path, std::size_t byt
 Result<> write_file_atomic(const std::filesystem::path& path, std::string_view content, unsigned mode) {
   std::filesystem::path temporary;
   {
-    const Descriptor fd(create_beside(path, mode, temporary));
+    const Descriptor fd(create_beside(path, mode, Leftover::kGoes, temporary));
     if (fd.get() < 0) return fail(io_error("cannot create", temporary, errno));
     Result<> written = write_all(fd.get(), content, temporary);
     if (written && ::fsync(fd.get()) != 0) written = fail(io_error("cannot sync", temporary, errno));
