@@ -43,8 +43,8 @@ enum class Naming {
   kLook,
   kUse,  // for a job: the name counts as used now
 };
-// What a client's name for a model leads to, as ModelNames::resolve() tells it. `done` is called once, in this call or on the request
-// executor; a mount that does not answer holds up neither.
+// What a client's name for a model leads to, as ModelNames::resolve() tells it. `done` is called once, on the request
+// executor; a mount that does not answer does not hold that up.
 void resolve(const Context& context, std::string_view name, Naming naming,
              std::function<void(base::Result<models::ModelNames::Resolved>)> done);
 // Asks the catalog for what a client's name for a model leads to. `done` is called once: with an error as resolve() does, else as
