@@ -34,15 +34,12 @@ const std::vector<YAML::Node>& documents() {
                                              load("openai.yaml"),        load("router_v1.yaml")};
   return nodes;
 }
-// What a "#/..." points to in `document`; undefined: to nothing.
-YAML::Node at_pointer(const YAML::Node& document, const std::string& pointer) {
-  YAML::Node at = YAML::Clone(document);
-  for (std::size_t begin = 2; begin < pointer.size();) {
-    const std::size_t end = std::min(pointer.find('/', begin), pointer.size());
-    at.reset(at[pointer.substr(begin, end - begin)]);
-    begin = end + 1;
-  }
-  return at;
+// What the rest of a "#/..." from `begin` on points to in `node`; undefined: to nothing.
+YAML::Node at_pointer(const YAML::Node& node, const std::string& pointer, std::size_t begin = 2) {
+  if (begin >= pointer.size()) return node;
+  const std::size_t end = std::min(pointer.find('/', begin), pointer.size());
+  const YAML::Node next = node[pointer.substr(begin, end - begin)];
+  return next.IsDefined() ? at_pointer(next, pointer, end + 1) : next;
 }
 
 bool is_method(const std::string& key) {
