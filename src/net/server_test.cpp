@@ -257,7 +257,8 @@ TEST_F(ServerTest, HeadIsGetWithoutABody) {
 
 // What connects before the server starts waits for it.
 TEST_F(ServerTest, ServesASocketThatListensAlready) {
-  const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
+  const int listener = ::socket(AF_INET, SOCK_STREAM, 0), on = 1;
+  ASSERT_EQ(::setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);

@@ -220,7 +220,7 @@ void Attempts::attempt_failed(Job& job, Error error) {
 bool Attempts::go_elsewhere(Job& job, const Error& error) {
   if (job.status != JobStatus::kDispatched) return false;  // it was begun
   const JobGroup& refused = group(job.group);
-  if (!s_.workers.has_other_pool(refused, {}, job.pool_id)) {
+  if (!s_.workers.has_other_pool(refused, {}, job.pool_id, Workers::When::kEver)) {
     if (!s_.pools.pools_expected()) return false;
     retry(job, error);
     return true;

@@ -61,7 +61,7 @@ class TextRenderer final : public streams::WholeRenderer {
   std::string text_;
 };
 
-struct Deferred : testing::Test {
+struct Deferred : ::testing::Test {
   Deferred() {
     context.config = &config;
     context.clock = &clock;
@@ -131,7 +131,7 @@ struct Deferred : testing::Test {
   std::atomic<bool> stopping{false};
   TestThread requests{clock}, files{clock};
   JobsOfATest jobs;
-  streams::StreamHub hub{{.limits = {}, .clock = &clock}};
+  streams::StreamHub hub{{.limits = {}, .clock = &clock, .answers = &requests}};
   CorePort core{[this](core::Event event) {
     core.answer(core::AnswerQueryJob{std::get<core::QueryJob>(event).request, std::nullopt});
   }};
@@ -143,8 +143,10 @@ struct Deferred : testing::Test {
 TEST_F(Deferred, TheAnswerOfAHeldStreamIsGathered) {
   completed(0, "text");
   run();
-  requests.run_for(0);
-  files.run_for(0);
+  for (int i = 0; i < 2; ++i) {
+    requests.run_for(0);
+    files.run_for(0);
+  }
   EXPECT_EQ(admitted, std::vector<std::string>{"job-0"});
   EXPECT_EQ(answers, std::vector<std::string>{"200 text"});
 }

@@ -49,7 +49,7 @@ FlowGovernor::Change FlowGovernor::update(std::span<const std::int64_t> held, st
 // The newest of the tenant that holds the most, of those that were paused for long past the hard limit: what it holds, nobody
 // else has for as long as it likes.
 std::optional<std::uint64_t> FlowGovernor::to_end(std::span<const std::int64_t> held, std::int64_t now_ms) const {
-  const std::int64_t share = fair_share(held, bytes_max_);
+  const std::int64_t share = base::fair_share(held, bytes_max_);
   std::optional<std::uint64_t> newest;
   std::int64_t most = 0;
   for (const auto& [order, job] : paused_) {

@@ -6,6 +6,8 @@
 #include <set>
 #include <vector>
 
+#include "base/fair_share.h"
+
 namespace llorch::orchestratord::streams {
 namespace {
 
@@ -155,9 +157,9 @@ TEST(FlowGovernor, SomethingAlwaysRuns) {
       if (total <= 80) RC_ASSERT(paused.empty());
       for (const std::uint64_t order : all) {
         const bool goes_on = order != *all.begin() && !paused.contains(order);
-        if (goes_on && total > 200) RC_ASSERT(held[order % 3] <= fair_share(held, 100));
+        if (goes_on && total > 200) RC_ASSERT(held[order % 3] <= base::fair_share(held, 100));
       }
-      for (const std::uint64_t order : paused) RC_ASSERT(total > 263 || held[order % 3] > fair_share(held, 88));
+      for (const std::uint64_t order : paused) RC_ASSERT(total > 263 || held[order % 3] > base::fair_share(held, 88));
       std::set<std::uint64_t> tenants;
       for (const std::uint64_t order : all) {
         if (tenants.insert(order % 3).second && total <= 175) RC_ASSERT(!paused.contains(order));
