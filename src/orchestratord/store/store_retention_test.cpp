@@ -163,8 +163,9 @@ TEST_P(StoreRetentionTest, AJumpOfTheWallClockKeepsWhatATenantUsed) {
 std::map<std::string, std::int64_t> kept_by_tenant(Store& store) {
   std::promise<base::Result<std::vector<JobRecord>>> list;
   store.list({.count_max = 10'000}, [&](auto r) { list.set_value(std::move(r)); });
+  const std::vector<JobRecord> jobs = list.get_future().get().value();
   std::map<std::string, std::int64_t> counts;
-  for (const JobRecord& job : list.get_future().get().value()) ++counts[job.tenant_id];
+  for (const JobRecord& job : jobs) ++counts[job.tenant_id];
   return counts;
 }
 std::int64_t kept_count(Store& store) {
