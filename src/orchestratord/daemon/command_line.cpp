@@ -25,14 +25,15 @@
 namespace llorch::orchestratord::daemon {
 namespace {
 
-// Prompts of another orchestratord change hands by nobody's waiting: 5 is not started again by systemd.
+// Prompts of another orchestratord or store are given up by nobody's waiting: 5 is not started again by systemd.
 int exit_code_of(const base::Error& error) {
   switch (error.code) {
     case base::ErrorCode::kConfigInvalid: return 2;
     case base::ErrorCode::kNonLoopbackWithoutToken: return 4;
     default: break;
   }
-  return error.code == base::ErrorCode::kConflict && base::has_detail(error, "store_owner") ? 5 : 1;
+  const bool would_lose_prompts = base::has_detail(error, "store_owner") || base::has_detail(error, "keys_of");
+  return error.code == base::ErrorCode::kConflict && would_lose_prompts ? 5 : 1;
 }
 
 base::Result<> serve(const CommandLine& command_line) {
@@ -95,13 +96,7 @@ base::Result<> pair_pool(const CommandLine& command_line) {
 }
 
 base::Result<> take_over(const CommandLine& command_line) {
-  auto options = TRY(load_options(command_line));
-  if (options.config.orchestratord.persistence.store != config::StoreKind::kPostgresql) {
-    return base::fail(base::ErrorCode::kInvalidParams,
-                      "the jobs are in this state directory, and so are the keys of their prompts: there is no other "
-                      "owner to take them from");
-  }
-  return Orchestrator::take_over_store(std::move(options));
+  return Orchestrator::take_over_store(TRY(load_options(command_line)));
 }
 
 int run_copy(const CommandLine& command_line) {
@@ -155,8 +150,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   app.add_option("--credential-file", out.credential_file, "The file of that pool, on this machine")->needs(pair);
   pair->needs("--credential-file");
   app.add_flag("--take-over", out.take_over,
-               "Instead of serving: own the jobs in PostgreSQL from now on, also where this state directory's "
-               "payload.keys opens none of their prompts, which are lost then")
+               "Instead of serving: own the jobs of the store from now on. Lost are those of its prompts that this "
+               "state directory's payload.keys does not open, and those of another store that it opens")
       ->excludes(backup)
       ->excludes(restore)
       ->excludes(pair);

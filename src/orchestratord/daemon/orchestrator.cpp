@@ -128,6 +128,7 @@ base::Result<> Orchestrator::Parts::open_store() {
   store_options.entropy = &entropy;
   store_options.sqlite_vfs = options.sqlite_vfs;
   store_options.open_file = options.open_file;
+  store_options.take_over = options.take_over_store;
   store = TRY(store::open_sqlite_store(std::move(store_options)));
   return {};
 }

@@ -23,7 +23,7 @@ struct OrchestratorOptions {
   // Seams for disk faults; the defaults are the system's.
   std::string sqlite_vfs;
   store::files::OpenFile open_file = store::files::open_state_file;
-  bool take_over_store = false;  // see store::PostgresStoreOptions
+  bool take_over_store = false;  // see store::KeyOwner::check
   // On the store's thread: another orchestratord owns the database now, and this one can only stop.
   std::function<void()> on_store_taken_over;
 };
@@ -32,13 +32,14 @@ class Orchestrator {
  public:
   // Checks the bind address, locks the state directory, opens the store, restores, asks the pools, serves.
   // Errors: NON_LOOPBACK_WITHOUT_TOKEN, CONFIG_INVALID, ALREADY_RUNNING, CONFLICT, STORE_UNAVAILABLE, CORRUPT_FILE,
-  // UNSUPPORTED_FORMAT_VERSION, PORT_IN_USE. Where the store is another orchestratord's, its detail `store_owner` says whose.
+  // UNSUPPORTED_FORMAT_VERSION, PORT_IN_USE. Where prompts of another store or of another orchestratord would be lost, see
+  // store::KeyOwner::check.
   static base::Result<std::unique_ptr<Orchestrator>> open(OrchestratorOptions options);
   // Serves nothing: makes the credential of a pool of this machine and writes it to `file`, unless the file holds a
   // valid one. Errors: as of open(), CONFIG_INVALID (the file holds something else), IO_ERROR.
   static base::Result<> pair_pool(OrchestratorOptions options, const base::PoolId& pool_id,
                                   const std::filesystem::path& file);
-  // Serves nothing: makes this state directory the owner of the jobs in PostgreSQL. Errors: as of open(), but CONFLICT.
+  // Serves nothing: makes this state directory the owner of the jobs in its store. Errors: as of open(), but CONFLICT.
   static base::Result<> take_over_store(OrchestratorOptions options);
   Orchestrator(const Orchestrator&) = delete;
   Orchestrator& operator=(const Orchestrator&) = delete;

@@ -9,6 +9,7 @@
 #include <random>
 #include <thread>
 
+#include "base/error_detail.h"
 #include "orchestratord/store/postgres/connection.h"
 #include "orchestratord/store/testing/postgres_proxy.h"
 #include "orchestratord/store/testing/store_bed.h"
@@ -331,7 +332,8 @@ TEST_F(PostgresFaultTest, WhoOpensNoneOfThePromptsDoesNotBecomeTheOwner) {
     const auto refused = open_postgres_store(standby);
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code, ErrorCode::kConflict);
-    for (const std::string& part : {dir_.path().string(), std::string("1 live jobs"), std::string("--take-over")}) {
+    for (const std::string& part :
+         {dir_.path().string(), std::string("0 of its 1 live jobs"), std::string("--take-over")}) {
       EXPECT_NE(refused.error().message.find(part), std::string::npos) << part << ": " << refused.error().message;
     }
     ASSERT_FALSE(refused.error().details.empty());
@@ -346,6 +348,28 @@ TEST_F(PostgresFaultTest, WhoOpensNoneOfThePromptsDoesNotBecomeTheOwner) {
   auto second = open_postgres_store(standby);
   ASSERT_TRUE(second) << "nothing is left that it could lose: " << second.error().message;
   EXPECT_EQ(live_jobs(**second).size(), 1u);
+}
+
+// The configuration of one start names another database, or SQLite: what was accepted in the first one goes on there afterwards.
+TEST_F(PostgresFaultTest, AStartWithAnotherStoreDestroysNoKey) {
+  ASSERT_TRUE(admit(*open(), admission("job-1")));
+  const std::string keys = key_file_bytes(dir_);
+  PostgresStoreOptions other = options();
+  other.conninfo = PostgresServer::instance()->create_database();
+  other.lock_wait = 3min;
+  const base::Error refusals[] = {open_sqlite_store(options_in(dir_)).error(), open_postgres_store(other).error()};
+  for (const base::Error& refused : refusals) {
+    EXPECT_EQ(refused.code, ErrorCode::kConflict);
+    EXPECT_NE(refused.message.find("the PostgreSQL store that was made at 20"), std::string::npos) << refused.message;
+    EXPECT_TRUE(base::has_detail(refused, "keys_of"));
+  }
+  EXPECT_EQ(key_file_bytes(dir_), keys);
+  EXPECT_EQ(live_jobs(*open()).at(0).payload, "payload");
+  other.take_over = true;
+  EXPECT_TRUE(admit(*open_postgres_store(other).value(), admission("job-1")));
+  const auto refused = open_postgres_store(options());
+  ASSERT_FALSE(refused) << "it would destroy the keys of the other one now, though it is the owner's directory";
+  EXPECT_EQ(refused.error().code, ErrorCode::kConflict);
 }
 
 // The keys come along where a state directory is moved, and where they alone are restored beside a dump.

@@ -1,5 +1,6 @@
 #include "orchestratord/store/postgres_store.h"
 
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <array>
@@ -12,7 +13,7 @@
 #include "base/log.h"
 #include "base/sha256.h"
 #include "orchestratord/store/group_core.h"
-#include "orchestratord/store/payload/sealing.h"
+#include "orchestratord/store/key_owner.h"
 #include "orchestratord/store/postgres/backend.h"
 #include "orchestratord/store/store_thread.h"
 
@@ -45,12 +46,6 @@ std::string host_name() {
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
 }
 
-bool opens(files::StateFile& keys, const std::string& job_id, const PayloadRow& payload) {
-  payload::Key key;
-  if (!keys.read(std::uint64_t{payload.key_slot} * payload::kKeyBytes, key.bytes)) return false;
-  return payload::unseal(key, {.associated_data = job_id}, {payload.nonce, payload.ciphertext}).has_value();
-}
-
 }  // namespace
 
 base::Result<std::unique_ptr<Store>> open_postgres_store(PostgresStoreOptions options) {
@@ -63,12 +58,16 @@ base::Result<std::unique_ptr<Store>> open_postgres_store(PostgresStoreOptions op
     return base::fail(std::move(store_id).error());
   }
   std::error_code ec;
+  const postgres::StateDirectoryFacts self{*std::move(store_id), host_name(),
+                                           std::filesystem::absolute(options.directory, ec).string()};
+  KeyOwner key_owner = TRY(KeyOwner::open({.keys = core.keys.get(),
+                                           .name = TRY(files::open_state_file(options.directory / KeyOwner::kFileName)),
+                                           .place = fmt::format("{}:{}", self.host, self.directory),
+                                           .take_over = options.take_over}));
   core.backend = TRY(postgres::open_backend(
       {.connection = {.conninfo = std::move(options.conninfo), .reply_timeout = options.reply_timeout},
-       .self = {*std::move(store_id), host_name(), std::filesystem::absolute(options.directory, ec).string()},
-       .opens = [&keys = *core.keys](const std::string& job_id,
-                                     const PayloadRow& payload) { return opens(keys, job_id, payload); },
-       .take_over = options.take_over,
+       .self = self,
+       .keys = &key_owner,
        .lock_wait = options.lock_wait,
        .clock = options.clock,
        .on_taken_over = std::move(options.on_taken_over)}));

@@ -21,13 +21,13 @@ struct PostgresStoreOptions {
   std::chrono::milliseconds lock_wait{15'000};      // for the end of a former owner's session
   std::chrono::milliseconds reply_timeout{10'000};  // a server that is silent for longer counts as gone
   std::function<void()> on_taken_over;              // on the store's thread: this store will never commit again
-  bool take_over = false;  // also the live jobs of another state directory, whose prompts are lost then
+  bool take_over = false;                           // see KeyOwner::check
 };
 
 // Opens DIRECTORY/payload.keys, connects, takes the store's lock, migrates the schema, overwrites keys no live job owns. DIRECTORY/store_id
 // says that it is the same directory as before. REQUIRES: the caller holds the directory's lock. Errors: ALREADY_RUNNING (another
-// orchestratord owns the database), CONFLICT (these keys open none of the payloads that another one has left; see postgres/server.h),
-// STORE_UNAVAILABLE, CONFIG_INVALID, CORRUPT_FILE, UNSUPPORTED_FORMAT_VERSION, VERSION_MISMATCH.
+// orchestratord owns the database), CONFLICT (see KeyOwner::check), STORE_UNAVAILABLE, CONFIG_INVALID, CORRUPT_FILE,
+// UNSUPPORTED_FORMAT_VERSION, VERSION_MISMATCH.
 base::Result<std::unique_ptr<Store>> open_postgres_store(PostgresStoreOptions options);
 
 }  // namespace llorch::orchestratord::store

@@ -83,7 +83,8 @@ TEST_F(BackupTest, ARestoredStoreGoesOn) {
   EXPECT_NE(bytes().find(key(0)), std::string::npos);
   EXPECT_EQ(bytes().find(key(1)), std::string::npos);
   EXPECT_EQ(bytes().find(kNeedle), std::string::npos);
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(from_.path()), {}), 3) << "database, keys, backup";
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(from_.path()), {}), 4)
+      << "database, keys, their store, backup";
 
   const Summary restored = restore_backup().value();
   EXPECT_EQ(restored.live_jobs_count, 2);
@@ -177,7 +178,7 @@ TEST_F(BackupTest, NothingBesideItIsOverwritten) {
     EXPECT_TRUE(std::filesystem::exists(parts_of(file()).database) && std::filesystem::exists(parts_of(file()).keys));
     EXPECT_EQ(take_request(from_.path()).value(), file());
   }
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(from_.path()), {}), 2) << "database, keys";
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(from_.path()), {}), 3) << "database, keys, their store";
   EXPECT_TRUE(Online::prepare({.directory = from_.path(), .file = file()})) << "its turn";
 }
 
@@ -208,7 +209,7 @@ TEST_F(BackupTest, AFileThatTheDiskDoesNotGiveLeavesNothingBehind) {
     g_broken_name.clear();
     ASSERT_FALSE(refused) << error;
     EXPECT_EQ(refused.error().code, ErrorCode::kIoError) << refused.error().message;
-    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(from_.path()), {}), 2) << "database, keys";
+    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(from_.path()), {}), 3) << "database, keys, their store";
     ASSERT_TRUE(write_backup());
     ASSERT_GT(bytes().size(), kPagesBytes);
     g_broken_name = file().filename().string();
@@ -284,7 +285,8 @@ TEST_F(BackupTest, OfAServingStoreIsOfOneMoment) {
     EXPECT_LT(written.live_jobs_count, written.jobs_count);
   }
   EXPECT_GT(steps, 10);
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(from_.path()), {}), 4) << "database, log, keys, backup";
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(from_.path()), {}), 5)
+      << "database, log, keys, their store, backup";
   EXPECT_EQ(bytes().find(kNeedle), std::string::npos);
   struct stat st {};
   ASSERT_EQ(::stat(file().c_str(), &st), 0);
@@ -423,7 +425,8 @@ TEST_F(BackupTest, OfAServingStoreIsOneAtATimeAndCanBeGivenUp) {
     EXPECT_EQ(second.error().code, ErrorCode::kConflict);
   }
   EXPECT_FALSE(std::filesystem::exists(file()));
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(from_.path()), {}), 3) << "database, log, keys";
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(from_.path()), {}), 4)
+      << "database, log, keys, their store";
   // One that stops says so.
   const Online online = Online::prepare(paths).value();
   std::thread stop;

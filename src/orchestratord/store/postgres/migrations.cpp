@@ -21,7 +21,22 @@ base::Result<> apply(Connection& connection, const Migration& migration, std::in
   return connection.execute("COMMIT");
 }
 
+base::Result<std::vector<AppliedMigration>> read_applied(Connection& connection) {
+  const Rows rows =
+      TRY(connection.query(Query("SELECT version, sha256, applied_at FROM schema_migrations ORDER BY version")));
+  std::vector<AppliedMigration> applied;
+  for (int i = 0; i < rows.count(); ++i) applied.push_back({rows.integer(i, 0), rows.text(i, 1), rows.integer(i, 2)});
+  return applied;
+}
+
 }  // namespace
+
+base::Result<FoundSchema> find_schema(Connection& connection, std::span<const Migration> known) {
+  const Rows table =
+      TRY(connection.query(Query("SELECT (to_regclass('llorch.schema_migrations') IS NOT NULL)::int::bigint")));
+  if (table.integer(0, 0) == 0) return FoundSchema{};
+  return found_schema(known, TRY(read_applied(connection)));
+}
 
 base::Result<> migrate(Connection& connection, std::span<const Migration> known, std::int64_t now_unix_ms) {
   // Asked first: a role that may not create schemas can use one that is there.
@@ -30,9 +45,7 @@ base::Result<> migrate(Connection& connection, std::span<const Migration> known,
   TRY(connection.execute(
       "CREATE TABLE IF NOT EXISTS schema_migrations (version BIGINT PRIMARY KEY, name TEXT NOT NULL, "
       "sha256 TEXT NOT NULL, applied_at BIGINT NOT NULL)"));
-  const Rows rows = TRY(connection.query(Query("SELECT version, sha256 FROM schema_migrations ORDER BY version")));
-  std::vector<AppliedMigration> applied;
-  for (int i = 0; i < rows.count(); ++i) applied.push_back({rows.integer(i, 0), rows.text(i, 1)});
+  const std::vector<AppliedMigration> applied = TRY(read_applied(connection));
   for (std::size_t i = TRY(applied_count(known, applied)); i < known.size(); ++i) {
     if (!applied.empty()) {
       base::log_event(base::LogLevel::kInfo, "store.migrating", {}, "The schema of the job store becomes a newer one.",

@@ -11,6 +11,9 @@ class Connection;
 // In ascending order, versions 1, 2, 3, ...
 std::span<const Migration> migrations();
 
+// What migrate() would go on from; changes nothing. Errors: see applied_count; STORE_UNAVAILABLE.
+base::Result<FoundSchema> find_schema(Connection& connection, std::span<const Migration> migrations);
+
 // Creates the schema `llorch` if it is missing, applies what is missing in it, each version in a transaction of its own. Its
 // statements have no deadline, but wait for a lock of others for a minute at most.
 // REQUIRES: the session holds the store's lock. Errors: see applied_count; STORE_UNAVAILABLE.

@@ -17,6 +17,7 @@ using Clock = std::chrono::steady_clock;
 
 // "llorch" and a zero: locks of one database share one space of numbers.
 constexpr std::int64_t kLockKey = 0x6c6c'6f72'6368'0000;
+constexpr const char* kKind = "PostgreSQL";
 constexpr int kServerVersionMin = 140000;  // client_connection_check_interval
 constexpr std::chrono::milliseconds kFirstPause{100};
 constexpr std::chrono::milliseconds kLongestPause{2'000};
@@ -60,10 +61,17 @@ base::Result<bool> try_lock(Connection& connection) {
   return TRY(connection.query(std::move(lock.add(kLockKey)))).integer(0, 0) == 1;
 }
 
-base::Result<bool> has_payloads_table(Connection& connection) {
-  const Rows found =
+base::Result<std::vector<SealedPayload>> read_payloads(Connection& connection) {
+  std::vector<SealedPayload> payloads;
+  const Rows table =
       TRY(connection.query(Query("SELECT (to_regclass('llorch.job_payloads') IS NOT NULL)::int::bigint")));
-  return found.integer(0, 0) == 1;
+  if (table.integer(0, 0) == 0) return payloads;
+  const Rows rows = TRY(connection.query(Query("SELECT job_id, key_slot, nonce, ciphertext FROM job_payloads")));
+  for (int i = 0; i < rows.count(); ++i) {
+    payloads.push_back(
+        {rows.text(i, 0), {static_cast<std::uint32_t>(rows.integer(i, 1)), rows.text(i, 2), rows.text(i, 3)}});
+  }
+  return payloads;
 }
 
 // None: no start has said it. The column comes with a migration, which a start that is refused leaves to the owner.
@@ -93,7 +101,7 @@ ServerOptions with_storable_texts(ServerOptions options) {
 }  // namespace
 
 Server::Server(ServerOptions options) : options_(with_storable_texts(std::move(options))), pause_(kFirstPause) {
-  ASSERT(options_.clock != nullptr && options_.opens);
+  ASSERT(options_.clock != nullptr && options_.keys != nullptr);
 }
 
 base::Result<Connection> Server::connect() {
@@ -160,34 +168,25 @@ base::Error Server::locked(const std::optional<StateDirectoryFacts>& owner) cons
   return owner ? std::move(error).with("store_owner", place_of(*owner)) : error;
 }
 
-// The keys tell whose the payloads are: they come along where a state directory is moved or restored. A start without them would end
-// every live job, and it may be that of a machine that was never meant to own this store. An owner of an older program has said nothing of
-// itself, and has keys all the same.
+// An owner of an older program has said nothing of itself, and has keys all the same.
 base::Result<> Server::check_keys(Connection& connection) const {
-  if (options_.take_over) return {};
+  const FoundSchema schema = TRY(find_schema(connection, migrations()));
+  FoundStore found{
+      .kind = kKind, .made_unix_ms = schema.made_unix_ms, .owner = std::nullopt, .payloads = [&connection] {
+        return read_payloads(connection);
+      }};
   const auto owner = TRY(read_owner(connection));
-  if (owner && owner->store_id == options_.self.store_id) return {};
-  if (!TRY(has_payloads_table(connection))) return {};
-  const Rows rows = TRY(connection.query(Query("SELECT job_id, key_slot, nonce, ciphertext FROM job_payloads")));
-  for (int i = 0; i < rows.count(); ++i) {
-    const PayloadRow payload{static_cast<std::uint32_t>(rows.integer(i, 1)), rows.text(i, 2), rows.text(i, 3)};
-    if (options_.opens(rows.text(i, 0), payload)) return {};
+  if (!owner) {
+    found.owner = "another state directory";
+  } else if (owner->store_id != options_.self.store_id) {
+    found.owner = place_of(*owner);
   }
-  if (rows.count() == 0) return {};
-  const std::string place = owner ? place_of(*owner) : "another state directory";
-  return base::fail(base::Error{
-      ErrorCode::kConflict,
-      fmt::format("the job store in this PostgreSQL database is that of the orchestratord of {0}: the "
-                  "payload.keys of {1} opens none of the prompts of its {2} live jobs, and they would be "
-                  "lost. Start the orchestratord of {0}, or move its state directory here; give this one "
-                  "a database of its own; or, to give these prompts up, run it once with --take-over",
-                  place, place_of(options_.self), rows.count()),
-      {}}.with("store_owner", place)
-                        .with("live_jobs", std::int64_t{rows.count()}));
+  return options_.keys->check(found);
 }
 
 base::Result<> Server::become_owner(Connection& connection) {
   TRY(migrate(connection, migrations(), options_.clock->now().unix_ms));
+  TRY(options_.keys->record(kKind, *TRY(find_schema(connection, migrations())).made_unix_ms));
   Query update("UPDATE store_owner SET epoch = epoch + 1, store_id = $1, host = $2, directory = $3 RETURNING epoch");
   update.add(std::string_view(options_.self.store_id)).add(std::string_view(options_.self.host));
   update.add(std::string_view(options_.self.directory));

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "orchestratord/store/backend.h"
+#include "orchestratord/store/key_owner.h"
 #include "orchestratord/store/postgres/connection.h"
 
 namespace llorch::orchestratord::store::postgres {
@@ -22,9 +23,7 @@ struct StateDirectoryFacts {
 struct ServerOptions {
   ConnectionOptions connection;
   StateDirectoryFacts self;
-  // Whether the keys of this state directory open the payload of a job. Asked by the first open alone.
-  std::function<bool(const std::string& job_id, const PayloadRow&)> opens;
-  bool take_over = false;  // also payloads that none of these keys opens
+  KeyOwner* keys = nullptr;  // REQUIRES not null; outlives the first connect()
   // The first open waits this long for the lock: a server may need ~10 s to notice that its former holder is gone.
   std::chrono::milliseconds lock_wait{15'000};
   const base::Clock* clock = nullptr;   // REQUIRES not null; outlives it
@@ -37,9 +36,8 @@ class Server {
  public:
   explicit Server(ServerOptions options);
 
-  // The first one also migrates the schema and becomes the owner. ALREADY_RUNNING: another orchestratord holds the lock. CONFLICT: the
-  // payloads are those of another state directory. Both say in the detail `store_owner` whose the store is; ALREADY_RUNNING where that is
-  // known.
+  // The first one also migrates the schema and becomes the owner. ALREADY_RUNNING: another orchestratord holds the lock, which is said in
+  // the detail `store_owner` where it is known. CONFLICT: see KeyOwner::check.
   // A later one finds itself still the owner, or fails for good. STORE_UNAVAILABLE otherwise; then the next attempt that
   // reaches out comes after a pause, and calls before it repeat the error.
   base::Result<Connection> connect();

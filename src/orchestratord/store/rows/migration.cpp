@@ -25,4 +25,10 @@ base::Result<std::size_t> applied_count(std::span<const Migration> known, std::s
   return applied.size();
 }
 
+base::Result<FoundSchema> found_schema(std::span<const Migration> known, std::span<const AppliedMigration> applied) {
+  FoundSchema found{TRY(applied_count(known, applied)), std::nullopt};
+  if (!applied.empty()) found.made_unix_ms = applied.front().applied_unix_ms;
+  return found;
+}
+
 }  // namespace llorch::orchestratord::store

@@ -17,8 +17,9 @@ base::Result<> apply(Database& database, const Migration& migration, std::int64_
 
 base::Result<std::vector<AppliedMigration>> read_applied(Database& database) {
   std::vector<AppliedMigration> rows;
-  const StatementUse row(*TRY(database.statement("SELECT version, sha256 FROM schema_migrations ORDER BY version")));
-  while (TRY(row->step())) rows.push_back({row->integer(0), row->text(1)});
+  const StatementUse row(
+      *TRY(database.statement("SELECT version, sha256, applied_at FROM schema_migrations ORDER BY version")));
+  while (TRY(row->step())) rows.push_back({row->integer(0), row->text(1), row->integer(2)});
   return rows;
 }
 
@@ -33,6 +34,12 @@ base::Result<> check_schema(Database& database, std::span<const Migration> known
   }
   TRY(applied_count(known, *rows));
   return {};
+}
+
+base::Result<FoundSchema> find_schema(Database& database, std::span<const Migration> known) {
+  const StatementUse table(*TRY(database.statement("SELECT 1 FROM sqlite_master WHERE name = 'schema_migrations'")));
+  if (!TRY(table->step())) return FoundSchema{};
+  return found_schema(known, TRY(read_applied(database)));
 }
 
 base::Result<> migrate(Database& database, std::span<const Migration> known, std::int64_t now_unix_ms) {

@@ -17,6 +17,9 @@ std::span<const Migration> migrations();
 // without a schema or with damaged pages.
 base::Result<> check_schema(Database& database, std::span<const Migration> migrations);
 
+// What migrate() would go on from; changes nothing. Errors: as of migrate().
+base::Result<FoundSchema> find_schema(Database& database, std::span<const Migration> migrations);
+
 // Applies what is missing, each version in a transaction of its own. UNSUPPORTED_FORMAT_VERSION: the file was written by
 // a newer program. CORRUPT_FILE: an applied migration is not the one this program knows.
 base::Result<> migrate(Database& database, std::span<const Migration> migrations, std::int64_t now_unix_ms);

@@ -3,11 +3,33 @@
 #include "base/assert.h"
 #include "base/log.h"
 #include "orchestratord/store/group_core.h"
+#include "orchestratord/store/key_owner.h"
 #include "orchestratord/store/sqlite/backend.h"
 #include "orchestratord/store/sqlite/database.h"
+#include "orchestratord/store/sqlite/job_table.h"
 #include "orchestratord/store/sqlite/migrations.h"
 
 namespace llorch::orchestratord::store {
+namespace {
+
+constexpr const char* kKind = "SQLite";
+
+base::Result<> check_keys(const KeyOwner& key_owner, sqlite::Database& database) {
+  const FoundSchema schema = TRY(sqlite::find_schema(database, sqlite::migrations()));
+  // Rows of an older schema are not read: it is older than the record that names another store.
+  const auto payloads = [&]() -> base::Result<std::vector<SealedPayload>> {
+    std::vector<SealedPayload> sealed;
+    if (schema.applied_count < sqlite::migrations().size()) return sealed;
+    for (LiveJob& live : TRY(sqlite::live_jobs(database))) {
+      if (live.payload) sealed.push_back({live.job.job_id.value, *std::move(live.payload)});
+    }
+    return sealed;
+  };
+  return key_owner.check(
+      {.kind = kKind, .made_unix_ms = schema.made_unix_ms, .owner = std::nullopt, .payloads = payloads});
+}
+
+}  // namespace
 
 base::Result<std::unique_ptr<StoreCore>> open_sqlite_core(SqliteStoreOptions options) {
   ASSERT(options.clock != nullptr && options.entropy != nullptr);
@@ -22,15 +44,21 @@ base::Result<std::unique_ptr<StoreCore>> open_sqlite_core(SqliteStoreOptions opt
   log.reset();
   auto database = TRY(sqlite::Database::open(
       {.path = path.string(), .vfs = options.sqlite_vfs, .checkpoint_pages = options.checkpoint_pages}));
+  GroupCoreOptions core;
+  core.keys = TRY(options.open_file(options.directory / "payload.keys"));
+  KeyOwner key_owner = TRY(KeyOwner::open({.keys = core.keys.get(),
+                                           .name = TRY(options.open_file(options.directory / KeyOwner::kFileName)),
+                                           .place = options.directory.string(),
+                                           .take_over = options.take_over}));
+  TRY(check_keys(key_owner, database));
   TRY(sqlite::migrate(database, sqlite::migrations(), options.clock->now().unix_ms));
+  TRY(key_owner.record(kKind, *TRY(sqlite::find_schema(database, sqlite::migrations())).made_unix_ms));
   if (auto able = database.make_space_returnable(); !able) {
     base::log_event(base::LogLevel::kWarn, "store.space_stays", {},
                     "The job store keeps the space of removed jobs for later ones; the next start tries again.",
                     {{"error", able.error().message}});
   }
-  GroupCoreOptions core;
   core.backend = sqlite::make_backend(std::move(database));
-  core.keys = TRY(options.open_file(options.directory / "payload.keys"));
   core.retention = options.retention;
   core.clock = options.clock;
   core.entropy = options.entropy;

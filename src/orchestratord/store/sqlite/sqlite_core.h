@@ -18,6 +18,7 @@ struct SqliteStoreOptions {
   base::Entropy* entropy = nullptr;    // REQUIRES not null; outlives the store; used on its thread only
   // The log is moved into the database when it holds this many pages.
   std::int64_t checkpoint_pages = 1000;
+  bool take_over = false;  // see KeyOwner::check
   // Seams for faults; the defaults are the operating system.
   std::string sqlite_vfs;
   files::OpenFile open_file = files::open_state_file;
@@ -25,7 +26,7 @@ struct SqliteStoreOptions {
 
 // Creates or opens DIRECTORY/orchestrator.db and DIRECTORY/payload.keys, migrates, overwrites keys no live job owns,
 // removes jobs past their retention. REQUIRES: the caller holds the directory's lock (see lock_state_directory).
-// Errors: STORE_UNAVAILABLE, CORRUPT_FILE, UNSUPPORTED_FORMAT_VERSION, VERSION_MISMATCH.
+// Errors: CONFLICT (see KeyOwner::check), STORE_UNAVAILABLE, CORRUPT_FILE, UNSUPPORTED_FORMAT_VERSION, VERSION_MISMATCH.
 base::Result<std::unique_ptr<StoreCore>> open_sqlite_core(SqliteStoreOptions options);
 
 }  // namespace llorch::orchestratord::store

@@ -1,0 +1,111 @@
+// Starts with another store than the one whose prompts the keys of the state directory open.
+#include "orchestratord/store/key_owner.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+
+#include "base/error_detail.h"
+#include "base/file.h"
+#include "orchestratord/store/sqlite/database.h"
+#include "orchestratord/store/testing/store_test_support.h"
+
+namespace llorch::orchestratord::store {
+namespace {
+
+using base::ErrorCode;
+
+class KeyOwnerTest : public ::testing::Test {
+ protected:
+  // As a configuration that names another store finds it: none is here.
+  void move_store_to(const TempDir& to) const {
+    for (const char* name : {"orchestrator.db", "orchestrator.db-wal"}) {
+      if (std::filesystem::exists(dir_.path() / name)) std::filesystem::rename(dir_.path() / name, to.path() / name);
+    }
+  }
+  void bring_store_back(const TempDir& from) const {
+    std::filesystem::remove(dir_.path() / "orchestrator.db-wal");
+    for (const auto& file : std::filesystem::directory_iterator(from.path())) {
+      std::filesystem::rename(file.path(), dir_.path() / file.path().filename());
+    }
+  }
+  std::filesystem::path record() const { return dir_.path() / KeyOwner::kFileName; }
+  std::string recorded() const { return base::read_file(record(), 4096).value(); }
+  void expect_refused(const std::string& former) const {
+    const std::string keys = key_file_bytes(dir_);
+    const auto refused = open_sqlite_store(options_in(dir_));
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ErrorCode::kConflict);
+    for (const std::string& part : {former, std::string("SQLite store"), std::string("--take-over")}) {
+      EXPECT_NE(refused.error().message.find(part), std::string::npos) << part << ": " << refused.error().message;
+    }
+    EXPECT_TRUE(base::has_detail(refused.error(), "keys_of"));
+    EXPECT_EQ(key_file_bytes(dir_), keys);
+  }
+
+  const TempDir dir_, away_;
+};
+
+TEST_F(KeyOwnerTest, AnotherStoreDestroysNoKey) {
+  ASSERT_TRUE(admit(*open_in(dir_), admission("job-1")));
+  const std::string name = recorded();
+  EXPECT_TRUE(name.starts_with("SQLite ")) << name;
+  move_store_to(away_);
+  for (int i = 0; i < 2; ++i) expect_refused("the SQLite store that was made at 20");
+  EXPECT_EQ(recorded(), name);
+  bring_store_back(away_);
+  EXPECT_EQ(live_jobs(*open_in(dir_)).at(0).payload, "payload");
+}
+
+TEST_F(KeyOwnerTest, KeysAreGivenUpWhereThatIsSaid) {
+  ASSERT_TRUE(admit(*open_in(dir_), admission("job-1")));
+  const std::string name = recorded();
+  move_store_to(away_);
+  SqliteStoreOptions options = options_in(dir_);
+  options.take_over = true;
+  ASSERT_TRUE(open_sqlite_store(options));
+  EXPECT_EQ(key_file_bytes(dir_).find_first_not_of('\0'), std::string::npos);
+  EXPECT_NE(recorded(), name);
+  EXPECT_TRUE(live_jobs(*open_in(dir_)).empty()) << "the next start is asked nothing";
+}
+
+// An older program has named nothing, and a crash may tear the record.
+TEST_F(KeyOwnerTest, KeysOfAStoreThatIsNotNamedAreNotDestroyedByANewOne) {
+  for (const char* record_bytes : {"", "SQLite 17"}) {
+    const TempDir away;
+    ASSERT_TRUE(admit(*open_in(dir_), admission("job-1")));
+    ASSERT_TRUE(base::write_file_atomic(record(), record_bytes));
+    move_store_to(away);
+    expect_refused("another store");
+    bring_store_back(away);
+    auto store = open_in(dir_);
+    EXPECT_EQ(live_jobs(*store).at(0).payload, "payload");
+    EXPECT_TRUE(recorded().starts_with("SQLite 1"));
+    ASSERT_TRUE(apply(*store, finished("job-1")));
+    store.reset();
+    for (const char* name : {"orchestrator.db", "orchestrator.db-wal"}) std::filesystem::remove(dir_.path() / name);
+    ASSERT_TRUE(open_in(dir_)) << "no key is left that it could destroy";
+    for (const char* name : {"orchestrator.db", "orchestrator.db-wal"}) std::filesystem::remove(dir_.path() / name);
+  }
+}
+
+// A restored store brings its keys into a directory whose record is that of another one.
+TEST_F(KeyOwnerTest, KeysThatOpenItsPromptsAreThoseOfTheStore) {
+  auto store = open_in(dir_);
+  ASSERT_TRUE(admit(*store, admission("job-1")));
+  store.reset();
+  const std::string keys = key_file_bytes(dir_);
+  ASSERT_TRUE(base::write_file_atomic(record(), "PostgreSQL 1\n"));
+  std::string one = keys;
+  char& byte = one[keys.find_first_not_of('\0')];
+  byte = static_cast<char>(byte ^ 1);
+  ASSERT_TRUE(base::write_file_atomic(dir_.path() / "payload.keys", one));
+  expect_refused("the PostgreSQL store that was made at 1970");
+  ASSERT_TRUE(base::write_file_atomic(dir_.path() / "payload.keys", keys));
+  EXPECT_EQ(live_jobs(*open_in(dir_)).size(), 1u);
+  EXPECT_TRUE(recorded().starts_with("SQLite "));
+}
+
+}  // namespace
+}  // namespace llorch::orchestratord::store
