@@ -67,7 +67,8 @@ base::Result<> KeyOwner::check(const FoundStore& found) const {
   if (!found.owner && !keys_of_another) return {};
   const std::vector<SealedPayload> payloads = TRY(found.payloads());
   const auto opened_count = std::ranges::count_if(payloads, [&](const SealedPayload& p) { return opens(p); });
-  if (opened_count > 0 || (payloads.empty() && !keys_of_another)) return {};
+  const bool opens_all = std::cmp_equal(opened_count, payloads.size());
+  if (opens_all && (!keys_of_another || !payloads.empty())) return {};
   if (keys_of_another) {
     const std::string other = name_ ? words(*name_) : "another store";
     const std::string here =

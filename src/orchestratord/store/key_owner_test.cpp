@@ -91,9 +91,9 @@ TEST_F(KeyOwnerTest, KeysOfAStoreThatIsNotNamedAreNotDestroyedByANewOne) {
 }
 
 // A restored store brings its keys into a directory whose record is that of another one.
-TEST_F(KeyOwnerTest, KeysThatOpenItsPromptsAreThoseOfTheStore) {
+TEST_F(KeyOwnerTest, KeysThatOpenAllPromptsAreThoseOfTheStore) {
   auto store = open_in(dir_);
-  ASSERT_TRUE(admit(*store, admission("job-1")));
+  for (const char* id : {"job-1", "job-2"}) ASSERT_TRUE(admit(*store, admission(id)));
   store.reset();
   const std::string keys = key_file_bytes(dir_);
   ASSERT_TRUE(base::write_file_atomic(record(), "PostgreSQL 1\n"));
@@ -103,7 +103,7 @@ TEST_F(KeyOwnerTest, KeysThatOpenItsPromptsAreThoseOfTheStore) {
   ASSERT_TRUE(base::write_file_atomic(dir_.path() / "payload.keys", one));
   expect_refused("the PostgreSQL store that was made at 1970");
   ASSERT_TRUE(base::write_file_atomic(dir_.path() / "payload.keys", keys));
-  EXPECT_EQ(live_jobs(*open_in(dir_)).size(), 1u);
+  EXPECT_EQ(live_jobs(*open_in(dir_)).size(), 2u);
   EXPECT_TRUE(recorded().starts_with("SQLite "));
 }
 

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/error_detail.h"
+#include "orchestratord/store/payload/payload_keys.h"
 #include "orchestratord/store/postgres/connection.h"
 #include "orchestratord/store/testing/postgres_proxy.h"
 #include "orchestratord/store/testing/store_bed.h"
@@ -348,6 +349,40 @@ TEST_F(PostgresFaultTest, WhoOpensNoneOfThePromptsDoesNotBecomeTheOwner) {
   auto second = open_postgres_store(standby);
   ASSERT_TRUE(second) << "nothing is left that it could lose: " << second.error().message;
   EXPECT_EQ(live_jobs(**second).size(), 1u);
+}
+
+// A machine that was lost comes back with the keys of before, while the store's owner starts again.
+TEST_F(PostgresFaultTest, WhoOpensSomeOfThePromptsDoesNotBecomeTheOwner) {
+  auto first = open();
+  ASSERT_TRUE(admit(*first, admission("job-1")));
+  const TempDir elsewhere;
+  std::filesystem::copy(dir_.path() / "payload.keys", elsewhere.path() / "payload.keys");
+  // The next keys were made before and are in the copy; these are not.
+  for (std::size_t i = 0; i <= payload::PayloadKeys::kSpareKeys; ++i) {
+    const std::string id = "job-2-" + std::to_string(i);
+    ASSERT_TRUE(admit(*first, admission(id)));
+    if (i == payload::PayloadKeys::kSpareKeys) break;
+    ASSERT_TRUE(apply(*first, finished(id)));
+  }
+  first.reset();
+  PostgresStoreOptions back = options();
+  back.directory = elsewhere.path();
+  back.lock_wait = 3min;
+  const auto refused = open_postgres_store(back);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kConflict);
+  EXPECT_NE(refused.error().message.find("1 of its 2 live jobs"), std::string::npos) << refused.error().message;
+  EXPECT_TRUE(base::has_detail(refused.error(), "store_owner"));
+  first = open();
+  for (const RestoredJob& job : live_jobs(*first)) EXPECT_EQ(job.payload, "payload") << job.job.job_id.value;
+  first.reset();
+  back.take_over = true;
+  auto taken = open_postgres_store(back);
+  ASSERT_TRUE(taken) << taken.error().message;
+  const auto jobs = live_jobs(**taken);
+  ASSERT_EQ(jobs.size(), 2u);
+  EXPECT_EQ(jobs[0].payload, "payload") << "what it opens goes on";
+  EXPECT_EQ(jobs[1].payload, std::nullopt);
 }
 
 // The configuration of one start names another database, or SQLite: what was accepted in the first one goes on there afterwards.
