@@ -88,7 +88,7 @@ struct Orchestrator::Parts {
   net::Timer hub_timer, relay_timer, trace_timer;
 
   base::Result<> lock_directory();
-  base::Result<> open_store();
+  base::Result<> open_store();  // and the two that follow
   base::Result<> open_blobs();
   base::Result<> open_names();
   void make_parts();
@@ -104,7 +104,13 @@ base::Result<> Orchestrator::Parts::lock_directory() {
   return {};
 }
 
+// The migration comes last of what can refuse a start: an older program refuses the store behind it, and a newer one that never served
+// would have cut off the way back.
 base::Result<> Orchestrator::Parts::open_store() {
+  auto before_migration = [this]() -> base::Result<> {
+    TRY(open_blobs());
+    return open_names();
+  };
   const config::PersistenceConfig& persistence = options.config.orchestratord.persistence;
   const store::RetentionLimits retention{.ms = persistence.retention_ms,
                                          .count_max = persistence.retention_count,
@@ -118,6 +124,7 @@ base::Result<> Orchestrator::Parts::open_store() {
     postgres.entropy = &entropy;
     postgres.on_taken_over = options.on_store_taken_over;
     postgres.take_over = options.take_over_store;
+    postgres.before_migration = std::move(before_migration);
     store = TRY(store::open_postgres_store(std::move(postgres)));
     return {};
   }
@@ -129,6 +136,7 @@ base::Result<> Orchestrator::Parts::open_store() {
   store_options.sqlite_vfs = options.sqlite_vfs;
   store_options.open_file = options.open_file;
   store_options.take_over = options.take_over_store;
+  store_options.before_migration = std::move(before_migration);
   store = TRY(store::open_sqlite_store(std::move(store_options)));
   return {};
 }
@@ -281,8 +289,6 @@ base::Result<std::unique_ptr<Orchestrator>> Orchestrator::open(OrchestratorOptio
   Parts& parts = *self->parts_;
   TRY(parts.lock_directory());
   TRY(parts.open_store());
-  TRY(parts.open_blobs());
-  TRY(parts.open_names());
   auto state = TRY(parts.store->restore());
   parts.make_parts();
   const std::size_t restored_count = state.jobs.size();

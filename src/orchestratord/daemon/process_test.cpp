@@ -90,6 +90,19 @@ TEST_F(ProcessTest, SaysWhereItListensAndLeavesInGoodOrder) {
   EXPECT_EQ(bad_key.end(0), 2);
 }
 
+// An older program, which would still start, refuses a store that was migrated.
+TEST_F(ProcessTest, WhatRefusesAStartDoesSoBeforeTheMigration) {
+  std::ofstream(options_.state_directory / "models.json") << "no names";
+  const auto refused = Orchestrator::open(options_);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, base::ErrorCode::kCorruptFile);
+  auto database =
+      store::sqlite::Database::open({.path = (options_.state_directory / "orchestrator.db").string()}).value();
+  const store::sqlite::StatementUse tables(*database.statement("SELECT count(*) FROM sqlite_master").value());
+  ASSERT_TRUE(tables->step().value());
+  EXPECT_EQ(tables->integer(0), 0);
+}
+
 // SYS-6.1.3, SYS-7.5.1, promises 2 and 3: killed at random moments with 30 jobs under way, every accepted job ends
 // exactly once, and a client that reconnects with Last-Event-ID holds what an undisturbed run would have given.
 TEST_F(ProcessTest, KilledAgainAndAgainNothingIsLost) {

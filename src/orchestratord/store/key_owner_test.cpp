@@ -107,5 +107,39 @@ TEST_F(KeyOwnerTest, KeysThatOpenAllPromptsAreThoseOfTheStore) {
   EXPECT_TRUE(recorded().starts_with("SQLite "));
 }
 
+// ---- finding it is all that a refused start does --------------------------------------------------------------------
+
+TEST_F(KeyOwnerTest, WhatIsRefusedBeforeTheMigrationLeavesTheSchema) {
+  SqliteStoreOptions options = options_in(dir_);
+  options.before_migration = [] { return base::fail(ErrorCode::kCorruptFile, "for the test"); };
+  const auto refused = open_sqlite_store(options);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kCorruptFile);
+  {
+    auto database = sqlite::Database::open({.path = (dir_.path() / "orchestrator.db").string()}).value();
+    const sqlite::StatementUse tables(*database.statement("SELECT count(*) FROM sqlite_master").value());
+    ASSERT_TRUE(tables->step().value());
+    EXPECT_EQ(tables->integer(0), 0);
+  }
+  EXPECT_TRUE(open_sqlite_store(options_in(dir_)));
+}
+
+// What is kept in files of a newer program an older one would remove.
+TEST_F(KeyOwnerTest, ANewerSchemaIsRefusedBeforeAnythingElseIsOpened) {
+  open_in(dir_).reset();
+  {
+    auto database = sqlite::Database::open({.path = (dir_.path() / "orchestrator.db").string()}).value();
+    ASSERT_TRUE(database.execute("INSERT INTO schema_migrations VALUES (99, '0099_newer', '', 0)"));
+  }
+  SqliteStoreOptions options = options_in(dir_);
+  bool asked = false;
+  options.before_migration = [&]() -> base::Result<> {
+    asked = true;
+    return {};
+  };
+  EXPECT_EQ(open_sqlite_store(options).error().code, ErrorCode::kUnsupportedFormatVersion);
+  EXPECT_FALSE(asked);
+}
+
 }  // namespace
 }  // namespace llorch::orchestratord::store

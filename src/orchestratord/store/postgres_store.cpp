@@ -68,6 +68,7 @@ base::Result<std::unique_ptr<Store>> open_postgres_store(PostgresStoreOptions op
       {.connection = {.conninfo = std::move(options.conninfo), .reply_timeout = options.reply_timeout},
        .self = self,
        .keys = &key_owner,
+       .before_migration = std::move(options.before_migration),
        .lock_wait = options.lock_wait,
        .clock = options.clock,
        .on_taken_over = std::move(options.on_taken_over)}));

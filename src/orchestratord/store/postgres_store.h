@@ -22,6 +22,8 @@ struct PostgresStoreOptions {
   std::chrono::milliseconds reply_timeout{10'000};  // a server that is silent for longer counts as gone
   std::function<void()> on_taken_over;              // on the store's thread: this store will never commit again
   bool take_over = false;                           // see KeyOwner::check
+  // What it refuses the open refuses; the database has not been changed then.
+  std::function<base::Result<>()> before_migration{};
 };
 
 // Opens DIRECTORY/payload.keys, connects, takes the store's lock, migrates the schema, overwrites keys no live job owns. DIRECTORY/store_id

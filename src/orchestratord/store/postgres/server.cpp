@@ -126,6 +126,7 @@ base::Result<Connection> Server::reach() {
   if (!epoch_) {
     TRY(wait_for_lock(connection));
     TRY(check_keys(connection));
+    if (options_.before_migration) TRY(options_.before_migration());
     TRY(become_owner(connection));
     return connection;
   }

@@ -24,6 +24,8 @@ struct ServerOptions {
   ConnectionOptions connection;
   StateDirectoryFacts self;
   KeyOwner* keys = nullptr;  // REQUIRES not null; outlives the first connect()
+  // What it refuses the first connect() refuses; the database has not been changed then.
+  std::function<base::Result<>()> before_migration{};
   // The first open waits this long for the lock: a server may need ~10 s to notice that its former holder is gone.
   std::chrono::milliseconds lock_wait{15'000};
   const base::Clock* clock = nullptr;   // REQUIRES not null; outlives it

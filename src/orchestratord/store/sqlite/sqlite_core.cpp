@@ -51,6 +51,7 @@ base::Result<std::unique_ptr<StoreCore>> open_sqlite_core(SqliteStoreOptions opt
                                            .place = options.directory.string(),
                                            .take_over = options.take_over}));
   TRY(check_keys(key_owner, database));
+  if (options.before_migration) TRY(options.before_migration());
   TRY(sqlite::migrate(database, sqlite::migrations(), options.clock->now().unix_ms));
   TRY(key_owner.record(kKind, *TRY(sqlite::find_schema(database, sqlite::migrations())).made_unix_ms));
   if (auto able = database.make_space_returnable(); !able) {

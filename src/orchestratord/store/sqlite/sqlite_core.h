@@ -1,6 +1,7 @@
 #pragma once
 // The StoreCore over SQLite: one connection, one transaction per group.
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -19,6 +20,8 @@ struct SqliteStoreOptions {
   // The log is moved into the database when it holds this many pages.
   std::int64_t checkpoint_pages = 1000;
   bool take_over = false;  // see KeyOwner::check
+  // What it refuses the open refuses; the database has not been changed then.
+  std::function<base::Result<>()> before_migration{};
   // Seams for faults; the defaults are the operating system.
   std::string sqlite_vfs;
   files::OpenFile open_file = files::open_state_file;
