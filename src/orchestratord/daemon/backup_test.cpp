@@ -26,6 +26,7 @@ class BackupTest : public DaemonTest {
         ASSERT_TRUE(admit(*store, store::admission("job-" + std::to_string(i), std::string(200'000, 'x'))));
       }
     }
+    std::filesystem::remove(options_.state_directory / "payload.keys");
     start();
     wait_until([&] { return status_of("job-99") == "failed"; }, "the jobs to end");
   }

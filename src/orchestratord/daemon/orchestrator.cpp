@@ -290,6 +290,7 @@ base::Result<std::unique_ptr<Orchestrator>> Orchestrator::open(OrchestratorOptio
   TRY(parts.lock_directory());
   TRY(parts.open_store());
   auto state = TRY(parts.store->restore());
+  TRY(check_live_jobs(state));
   parts.make_parts();
   const std::size_t restored_count = state.jobs.size();
   parts.core->start(parts.shell->restore(std::move(state)));

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "orchestratord/http/tasks/job_view.h"
+#include "orchestratord/store/rows/job_row.h"
 #include "wire/json.h"
 #include "wire/worker.h"
 
@@ -19,6 +20,18 @@ std::vector<store::Checkpoint> rows_of(const std::vector<streams::StreamHub::Che
 }
 
 }  // namespace
+
+base::Result<> check_live_jobs(const store::RestoredState& state) {
+  for (const store::RestoredJob& live : state.jobs) {
+    auto readable = http::tasks::check_placement(live.job);
+    if (readable && live.payload) {
+      const auto request = wire::decode<wire::ExecuteRequest>(*live.payload, wire::UnknownKeys::kRefuse);
+      if (!request) readable = base::fail(request.error());
+    }
+    if (!readable) return base::fail(store::unreadable_job(live.job.job_id, readable.error()));
+  }
+  return {};
+}
 
 Shell::Shell(Options options)
     : options_(std::move(options)),

@@ -13,6 +13,9 @@
 
 namespace llorch::orchestratord::daemon {
 
+// Whether this program would run each live job as it was accepted. UNSUPPORTED_FORMAT_VERSION: see store::unreadable_job().
+base::Result<> check_live_jobs(const store::RestoredState& state);
+
 // Thread-safe but for what says otherwise.
 class Shell {
  public:

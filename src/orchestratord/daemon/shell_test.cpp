@@ -5,11 +5,13 @@
 
 #include <utility>
 
+#include "base/error_detail.h"
 #include "net/testing/held_transport.h"
 #include "orchestratord/daemon/testing/daemon_fixture.h"
 #include "orchestratord/store/sqlite_store.h"
 #include "orchestratord/store/testing/store_test_support.h"
 #include "wire/json.h"
+#include "wire/worker.h"
 
 namespace llorch::orchestratord::daemon::testing {
 namespace {
@@ -138,6 +140,38 @@ TEST_F(ShellTest, WhatWasToldBeforeARestartCountsAtACancel) {
   ASSERT_EQ(events_.size(), 1U);
   EXPECT_EQ(std::get<core::StreamCounted>(events_[0]).tokens_out, 7);
   EXPECT_EQ(store::find(*store_, id.value).value().value().progress.tokens_out, 7);
+}
+
+// What an older program would leave out, a step of sampling or a pool that is to be avoided, is no reason to run the job without it.
+TEST(LiveJobs, WhatAnotherVersionAcceptedIsNeitherChangedNorEnded) {
+  store::RestoredState state;
+  store::RestoredJob& job = state.jobs.emplace_back();
+  job.job.job_id = base::JobId("job-1");
+  wire::ExecuteRequest execution;
+  execution.job_id = "job-1";
+  execution.prompt = "x";
+  const std::string request = wire::encode(execution);
+  const std::string with_newer = request.substr(0, request.size() - 1) + R"(,"newer_field":1})";
+  struct Case {
+    std::string params, payload;
+  };
+  const Case cases[] = {{"{}", with_newer},
+                        {"{}", "{}"},
+                        {R"({"placement":{"newer_field":1}})", request},
+                        {R"({"placement":{"mode":"newer"}})", request}};
+  for (const Case& unreadable : cases) {
+    job.job.params = unreadable.params;
+    job.payload = unreadable.payload;
+    const auto refused = check_live_jobs(state);
+    ASSERT_FALSE(refused) << unreadable.params << unreadable.payload;
+    EXPECT_EQ(refused.error().code, base::ErrorCode::kUnsupportedFormatVersion);
+    EXPECT_TRUE(base::has_detail(refused.error(), "job_id", "job-1"));
+  }
+  job.job.params = R"({"temperature":0.7,"newer_word_for_operators":1,"placement":{"mode":"auto"}})";
+  job.payload = request;
+  EXPECT_TRUE(check_live_jobs(state));
+  job.payload.reset();
+  EXPECT_TRUE(check_live_jobs(state)) << "its key is lost, which is another matter";
 }
 
 TEST_F(ShellTest, AnEndpointThatAnotherPoolTookIsNotKnownToTheNextProcess) {

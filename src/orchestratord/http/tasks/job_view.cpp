@@ -1,5 +1,7 @@
 #include "orchestratord/http/tasks/job_view.h"
 
+#include <boost/json.hpp>
+
 #include "base/assert.h"
 #include "base/clock.h"
 #include "orchestratord/store/rows/job_row.h"
@@ -50,6 +52,18 @@ core::jobs::JobSpec job_spec(const store::JobRecord& record) {
           .session_id = record.session_id ? std::optional(base::SessionId(*record.session_id)) : std::nullopt,
           .tenant_id = record.tenant_id,
           .charged = record.params.starts_with(LLORCH_CHARGED_PARAMS)};
+}
+
+base::Result<> check_placement(const store::JobRecord& record) {
+  boost::system::error_code failed;
+  const boost::json::value params = boost::json::parse(record.params, failed);
+  if (failed || !params.is_object()) {
+    return base::fail(base::ErrorCode::kInvalidParams, "the stored parameters are no JSON object");
+  }
+  const boost::json::value* placement = params.get_object().if_contains("placement");
+  if (placement == nullptr) return {};
+  TRY(wire::decode<wire::Placement>(boost::json::serialize(*placement), wire::UnknownKeys::kRefuse));
+  return {};
 }
 
 wire::JobView job_view(const store::JobRecord& record, const std::optional<LiveDetails>& live) {

@@ -24,6 +24,7 @@ using payload::Key;
 using payload::Slot;
 
 constexpr std::string_view kMagic = "llblob1\n";
+constexpr std::string_view kMagicOfAnyVersion = kMagic.substr(0, 6);
 constexpr std::size_t kHeaderBytes = kMagic.size() + sizeof(std::uint32_t);
 constexpr std::size_t kFrameHeadBytes = sizeof(std::uint32_t) + 1;
 constexpr std::size_t kSealBytes = payload::kNonceBytes + payload::kTagBytes;
@@ -156,12 +157,19 @@ base::Result<std::string> unseal(const Key& key, const std::string& context, con
   return payload::unseal(key, {context}, {sealed.substr(0, payload::kNonceBytes), sealed.substr(payload::kNonceBytes)});
 }
 
-// The slot that the file's header names; nothing: this is no blob. Errors: STORE_UNAVAILABLE, nobody can say what it is.
+// The slot that the file's header names; nothing: this is no blob. Errors: STORE_UNAVAILABLE, nobody can say what it is;
+// UNSUPPORTED_FORMAT_VERSION.
 base::Result<std::optional<Slot>> slot_of(const std::filesystem::path& path) {
   const File file = TRY(File::open(path, O_RDONLY));
   if (TRY(file.size()) < kHeaderBytes) return std::nullopt;
   const std::string header = TRY(file.read(0, kHeaderBytes));
-  if (!header.starts_with(kMagic)) return std::nullopt;
+  if (!header.starts_with(kMagic)) {
+    if (!header.starts_with(kMagicOfAnyVersion)) return std::nullopt;
+    return base::fail(ErrorCode::kUnsupportedFormatVersion,
+                      fmt::format("{} was kept by another version of orchestratord, whose format this one does not "
+                                  "know; run that version, or move the file away to give it up",
+                                  path.string()));
+  }
   return Slot{read_u32(std::string_view(header).substr(kMagic.size()))};
 }
 

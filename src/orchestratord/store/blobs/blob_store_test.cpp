@@ -355,6 +355,25 @@ TEST_F(Blobs, WhatIsNoBlobIsRemoved) {
   }
 }
 
+// A downgrade: the newer program opens it again.
+TEST_F(Blobs, WhatANewerProgramKeptIsNotRemoved) {
+  ASSERT_TRUE(store_->create("a", facts(), "kept"));
+  std::string newer = on_disk("a");
+  newer[6] = '2';
+  ASSERT_TRUE(base::write_file_atomic(path("x"), newer));
+  store_.reset();
+  const std::string keys = base::read_file(directory_ / "keys", 1 << 20).value();
+  const auto refused = try_open();
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, base::ErrorCode::kUnsupportedFormatVersion);
+  EXPECT_NE(refused.error().message.find(path("x").string()), std::string::npos) << refused.error().message;
+  EXPECT_EQ(base::read_file(path("x"), 1 << 20).value(), newer);
+  EXPECT_EQ(base::read_file(directory_ / "keys", 1 << 20).value(), keys);
+  std::filesystem::remove(path("x"));
+  reopen();
+  EXPECT_EQ(all("a"), "kept");
+}
+
 TEST_F(Blobs, AFullDiskIsAnErrorAndThenPasses) {
   ASSERT_TRUE(store_->create("a", facts(), "first,"));
   const auto old = std::signal(SIGXFSZ, SIG_IGN);

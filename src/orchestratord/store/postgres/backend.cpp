@@ -385,7 +385,7 @@ base::Result<std::vector<LiveJob>> PostgresBackend::live_jobs() {
   std::vector<LiveJob> jobs;
   for (int i = 0; i < rows.count(); ++i) {
     const RowView row{rows, i};
-    LiveJob live{TRY(read_job(row)), std::nullopt};
+    LiveJob live{TRY(read_live_job(row)), std::nullopt};
     if (const auto slot = row.optional_integer(kJobColumns)) {
       live.payload =
           PayloadRow{static_cast<std::uint32_t>(*slot), row.text(kJobColumns + 1), row.text(kJobColumns + 2)};

@@ -1,5 +1,7 @@
 #include "orchestratord/store/rows/job_row.h"
 
+#include <fmt/core.h>
+
 namespace llorch::orchestratord::store {
 
 using wire::JobStatus;
@@ -8,6 +10,16 @@ base::Error bad_row(std::string_view column) {
   return base::Error{base::ErrorCode::kCorruptFile,
                      "a row of the job store holds an impossible value in column " + std::string(column),
                      {}};
+}
+
+base::Error unreadable_job(const base::JobId& job_id, const base::Error& why) {
+  return base::Error{
+      base::ErrorCode::kUnsupportedFormatVersion,
+      fmt::format("job {} was accepted by another version of orchestratord, and this one cannot run it as it was "
+                  "accepted ({}); run that version until the job has ended",
+                  job_id.value, why.message),
+      {}}
+      .with("job_id", job_id.value);
 }
 
 std::optional<std::string> outcome_of(const JobProgress& p) {

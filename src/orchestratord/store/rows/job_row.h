@@ -51,6 +51,9 @@ std::optional<std::string> outcome_of(const JobProgress& progress);
 std::optional<std::string> terminal_event_of(const JobProgress& progress);
 
 base::Error bad_row(std::string_view column);
+// A live job that this program would not run as it was accepted, which is no reason to end or to change it. Its row, and what lies in it as
+// JSON, were whole when they were written.
+base::Error unreadable_job(const base::JobId& job_id, const base::Error& why);
 
 template <class E>
 base::Result<E> read_enum(const std::string& text, std::string_view column) {
@@ -107,6 +110,14 @@ base::Result<JobRecord> read_job(const Row& row) {
   job.submitted_unix_ms = row.integer(17);
   job.arrival = row.integer(32);
   job.progress = TRY(read_progress(row));
+  return job;
+}
+
+// UNSUPPORTED_FORMAT_VERSION: see unreadable_job().
+template <class Row>
+base::Result<JobRecord> read_live_job(const Row& row) {
+  auto job = read_job(row);
+  if (!job) return base::fail(unreadable_job(base::JobId(row.text(0)), job.error()));
   return job;
 }
 

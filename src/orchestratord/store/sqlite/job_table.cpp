@@ -323,7 +323,7 @@ base::Result<std::vector<LiveJob>> live_jobs(Database& database) {
       "WHERE j.completed_at IS NULL ORDER BY j.arrival")));
   std::vector<LiveJob> jobs;
   while (TRY(row->step())) {
-    LiveJob live{TRY(read_job(*row)), std::nullopt};
+    LiveJob live{TRY(read_live_job(*row)), std::nullopt};
     if (const auto slot = row->optional_integer(kJobColumns)) {
       live.payload =
           PayloadRow{static_cast<std::uint32_t>(*slot), row->text(kJobColumns + 1), row->text(kJobColumns + 2)};
