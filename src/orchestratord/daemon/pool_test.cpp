@@ -293,6 +293,22 @@ TEST_F(PoolTest, ANewCredentialIsNotForWhereThePoolWas) {
   EXPECT_TRUE((*store)->restore()->pool_endpoints.empty());
 }
 
+// Where the store came over and pool_credentials did not.
+TEST_F(PoolTest, HealthNamesAPoolWhoseCredentialIsLost) {
+  start_with_pool();
+  client_->read(events_path(client_->submit(task(1))));
+  client_.reset();
+  daemon_.reset();
+  std::filesystem::remove(options_.state_directory / pool_access::kFileName);
+  start();
+  const std::string health = client_->get("/v2/health").body;
+  EXPECT_EQ(field(health, "status"), "degraded");
+  EXPECT_NE(health.find("llorch pool pair pool-1"), std::string::npos) << health;
+  EXPECT_NE(log().find("pools.not_paired"), std::string::npos);
+  EXPECT_EQ(client_->post("/v2/pools/pool-1/credential", "").status, 201);
+  EXPECT_EQ(client_->get("/v2/health").body.find("llorch pool pair pool-1"), std::string::npos);
+}
+
 // ORCH-3038: a reload that was accepted goes on after a restart, and the jobs that waited for it run; how it ended is told
 // by every later process.
 TEST_F(PoolTest, AReloadGoesOnAfterARestart) {

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/log.h"
 #include "orchestratord/http/tasks/job_view.h"
 #include "orchestratord/store/rows/job_row.h"
 #include "wire/json.h"
@@ -120,11 +121,20 @@ core::Restored Shell::restore(store::RestoredState state) {
   core::Restored out;
   // Asked for models from the first request on, not only once they have answered for themselves.
   for (auto& [pool_id, endpoint] : state.pool_endpoints) {
-    if (!options_.access->is_paired(pool_id)) continue;  // nobody there is ours
-    if (endpoint.empty()) continue;                      // another pool has its address
+    if (!options_.access->is_paired(pool_id)) {  // nobody there is ours
+      context_.unpaired_pools.push_back(pool_id);
+      continue;
+    }
+    if (endpoint.empty()) continue;  // another pool has its address
     options_.access->restore(pool_id, endpoint);
     catalog_.pool_seen(endpoint);
     out.pool_endpoints.push_back(std::move(endpoint));
+  }
+  if (!context_.unpaired_pools.empty()) {
+    base::log_event(base::LogLevel::kWarn, "pools.not_paired", {},
+                    "Pools that the job store knows are not paired here, as where pool_credentials was left behind; "
+                    "their jobs wait until they are paired anew.",
+                    {{"pools", context_.unpaired_pools.size()}, {"first_pool_id", context_.unpaired_pools.front()}});
   }
   out.sessions = std::move(state.sessions);
   out.desired_states = std::move(state.desired_states);

@@ -209,6 +209,23 @@ TEST_F(ShellTest, AFailureThatAnAnswerOvertookLeavesThePoolInTheCatalog) {
 }
 
 // A node that holds its answer until its pool is paired anew does not have the next process send it the new token.
+// A store in PostgreSQL comes over without the state directory: whoever waits for its jobs is told why they wait.
+TEST_F(ShellTest, PoolsOfWhichNoCredentialCameAlongAreTold) {
+  pair();
+  announce();
+  shell_->execute(core::RememberPool{kPool, kEndpoint});
+  close();
+  std::filesystem::remove(directory_ / pool_access::kFileName);
+  std::string log;
+  base::capture_log_lines([&](std::string_view line) { log += line; });
+  open();
+  EXPECT_TRUE(restore().empty());
+  base::capture_log_lines({});
+  EXPECT_EQ(shell_->context().unpaired_pools, std::vector{kPool});
+  EXPECT_NE(log.find("pools.not_paired"), std::string::npos) << log;
+  EXPECT_NE(log.find("pool-a"), std::string::npos) << log;
+}
+
 TEST_F(ShellTest, AnAnswerToTheLastCredentialSaysNothing) {
   pair();
   announce();

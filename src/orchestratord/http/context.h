@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/entropy.h"
@@ -45,6 +46,8 @@ struct Context {
   JobDirectory* jobs = nullptr;
   http::Metrics* metrics = nullptr;
   const std::atomic<bool>* stopping = nullptr;
+  // That the store knew at the start, though the state directory had no credential of theirs.
+  std::vector<base::PoolId> unpaired_pools;
   std::filesystem::path state_directory;
   std::int64_t started_mono_ms = 0;
 };

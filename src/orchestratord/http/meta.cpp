@@ -89,6 +89,16 @@ void Meta::health(const net::Request&, const net::ExchangePtr& exchange) {
                                  "No pool is healthy, so no job can run. Start pool-managerd, or see why it is lost: "
                                  "`llorch pool health POOL`."});
         }
+        const auto is_unpaired = [this](const base::PoolId& id) { return !context_.pools->is_paired(id); };
+        const auto first = std::ranges::find_if(context_.unpaired_pools, is_unpaired);
+        if (first != context_.unpaired_pools.end()) {
+          out.reasons.push_back(
+              {std::string(base::info(base::ErrorCode::kPoolUnready).name),
+               fmt::format(
+                   "{} of the pools that the job store knew at the start are not paired with this state "
+                   "directory, so that they are refused; {} is one. Pair each anew on its node: `llorch pool pair {}`.",
+                   std::ranges::count_if(context_.unpaired_pools, is_unpaired), first->value, first->value)});
+        }
         out.preloads = preloads_.status();
         bool preloaded = true;
         for (const wire::PreloadStatus& preload : out.preloads) {
