@@ -55,7 +55,7 @@ base::Result<> serve(const CommandLine& command_line) {
   if (!taken_over) return {};
   return base::fail(base::ErrorCode::kAlreadyRunning,
                     "the job store has changed: another orchestratord has taken it over, or the database went back in "
-                    "time; the next start sees which");
+                    "time, or the connection leads to another one; the next start sees which");
 }
 
 }  // namespace

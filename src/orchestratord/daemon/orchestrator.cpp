@@ -118,6 +118,7 @@ base::Result<> Orchestrator::Parts::open_store() {
   if (persistence.store == config::StoreKind::kPostgresql) {
     store::PostgresStoreOptions postgres;
     postgres.conninfo = TRY(config::load_postgresql_connection(options.config));
+    postgres.read_conninfo = [this] { return config::load_postgresql_connection(options.config); };
     postgres.directory = options.state_directory;
     postgres.retention = retention;
     postgres.clock = &clock;

@@ -574,6 +574,55 @@ TEST_F(PostgresFaultTest, ADatabaseThatWentBackInTimeIsOpenedAgain) {
   EXPECT_EQ(live_jobs(*store).at(0).payload, "payload");
 }
 
+// The password of the connection is changed on the server and in the file, and the connection breaks weeks later.
+TEST_F(PostgresFaultTest, AConnectionThatWasChangedMeanwhileIsReadAgain) {
+  const std::string direct = conninfo_;
+  auto proxy = std::make_unique<PostgresProxy>(dir_.path(), PostgresServer::instance()->directory());
+  through(*proxy);
+  std::mutex mutex;
+  base::Result<std::string> text = base::fail(ErrorCode::kConfigInvalid, "the file cannot be read now");
+  PostgresStoreOptions opts = options();
+  opts.read_conninfo = [&] {
+    const std::lock_guard lock(mutex);
+    return text;
+  };
+  auto store = open_postgres_store(opts).value();
+  ASSERT_TRUE(admit(*store, admission("before")));
+  proxy.reset();
+  auto during = admit_later(*store, "during");
+  {
+    const std::lock_guard lock(mutex);
+    text = direct;
+  }
+  while (!admit(*store, admission("after"))) std::this_thread::sleep_for(5ms);
+  during.wait();
+  store->stop();
+}
+
+// The file names a database of somebody else, which has had as many owners.
+TEST_F(PostgresFaultTest, AConnectionToAnotherDatabaseWritesNothingThere) {
+  std::atomic<int> told{0};
+  const TempDir elsewhere;
+  PostgresStoreOptions others = options();
+  others.conninfo = PostgresServer::instance()->create_database();
+  others.directory = elsewhere.path();
+  others.lock_wait = 3min;
+  ASSERT_TRUE(open_postgres_store(others));
+  PostgresStoreOptions opts = options();
+  opts.read_conninfo = [&]() -> base::Result<std::string> { return others.conninfo; };
+  opts.on_taken_over = [&] { ++told; };
+  auto store = open_postgres_store(opts).value();
+  ASSERT_TRUE(admit(*store, admission("job-1")));
+  PostgresServer::instance()->kill();
+  PostgresServer::instance()->start();
+  while (told == 0 && !HasFailure()) {
+    EXPECT_FALSE(apply(*store, finished("job-1")));
+    std::this_thread::sleep_for(5ms);
+  }
+  store.reset();
+  EXPECT_TRUE(live_jobs(*open_postgres_store(others).value()).empty());
+}
+
 // ---- what is refused at the door ------------------------------------------------------------------------------------
 
 TEST_F(PostgresFaultTest, AConnectionStringIsNeverInAnError) {

@@ -66,6 +66,7 @@ base::Result<std::unique_ptr<Store>> open_postgres_store(PostgresStoreOptions op
                                            .take_over = options.take_over}));
   core.backend = TRY(postgres::open_backend(
       {.connection = {.conninfo = std::move(options.conninfo), .reply_timeout = options.reply_timeout},
+       .read_conninfo = std::move(options.read_conninfo),
        .self = self,
        .keys = &key_owner,
        .before_migration = std::move(options.before_migration),

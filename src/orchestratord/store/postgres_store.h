@@ -13,7 +13,9 @@
 namespace llorch::orchestratord::store {
 
 struct PostgresStoreOptions {
-  std::string conninfo;             // as libpq takes it; empty: libpq's own variables. Never logged, never in an error
+  std::string conninfo;  // as libpq takes it; empty: libpq's own variables. Never logged, never in an error
+  // What it is now, asked before every later connect: a password may have changed meanwhile. Null, or where it fails: it stays.
+  std::function<base::Result<std::string>()> read_conninfo{};
   std::filesystem::path directory;  // of payload.keys
   RetentionLimits retention;
   const base::Clock* clock = nullptr;               // REQUIRES not null; outlives the store

@@ -100,7 +100,8 @@ ServerOptions with_storable_texts(ServerOptions options) {
 
 }  // namespace
 
-Server::Server(ServerOptions options) : options_(with_storable_texts(std::move(options))), pause_(kFirstPause) {
+Server::Server(ServerOptions options)
+    : options_(with_storable_texts(std::move(options))), connection_(options_.connection), pause_(kFirstPause) {
   ASSERT(options_.clock != nullptr && options_.keys != nullptr);
 }
 
@@ -120,10 +121,13 @@ base::Result<Connection> Server::connect() {
 }
 
 base::Result<Connection> Server::reach() {
-  Connection connection = TRY(Connection::open(options_.connection));
+  if (ownership_ && options_.read_conninfo) {
+    if (auto text = options_.read_conninfo()) connection_.conninfo = *std::move(text);
+  }
+  Connection connection = TRY(Connection::open(connection_));
   TRY(check_server(connection));
   TRY(configure(connection));
-  if (!epoch_) {
+  if (!ownership_) {
     TRY(wait_for_lock(connection));
     TRY(check_keys(connection));
     if (options_.before_migration) TRY(options_.before_migration());
@@ -187,20 +191,25 @@ base::Result<> Server::check_keys(Connection& connection) const {
 
 base::Result<> Server::become_owner(Connection& connection) {
   TRY(migrate(connection, migrations(), options_.clock->now().unix_ms));
-  TRY(options_.keys->record(kKind, *TRY(find_schema(connection, migrations())).made_unix_ms));
+  const std::int64_t made_unix_ms = *TRY(find_schema(connection, migrations())).made_unix_ms;
+  TRY(options_.keys->record(kKind, made_unix_ms));
   Query update("UPDATE store_owner SET epoch = epoch + 1, store_id = $1, host = $2, directory = $3 RETURNING epoch");
   update.add(std::string_view(options_.self.store_id)).add(std::string_view(options_.self.host));
   update.add(std::string_view(options_.self.directory));
-  epoch_ = TRY(connection.query(std::move(update))).integer(0, 0);
+  const std::int64_t epoch = TRY(connection.query(std::move(update))).integer(0, 0);
+  ownership_ = Ownership{epoch, made_unix_ms, options_.self.store_id};
   return {};
 }
 
 base::Result<> Server::check_owner(Connection& connection) {
-  const Rows rows = TRY(connection.query(Query("SELECT epoch FROM store_owner")));
-  if (rows.count() == 1 && rows.integer(0, 0) == *epoch_) return {};
+  const Rows rows = TRY(connection.query(
+      Query("SELECT o.epoch, m.applied_at, coalesce(o.store_id, '') FROM store_owner o, schema_migrations m "
+            "WHERE m.version = 1")));
+  if (rows.count() == 1 && Ownership{rows.integer(0, 0), rows.integer(0, 1), rows.text(0, 2)} == *ownership_) return {};
   taken_over_ = true;
   base::log_event(base::LogLevel::kError, "store.taken_over", {},
-                  "Another orchestratord has taken the job store over, or the database went back in time.");
+                  "Another orchestratord has taken the job store over, or the database went back in time, or the "
+                  "connection leads to another one.");
   if (options_.on_taken_over) options_.on_taken_over();
   return base::fail(taken_over());
 }
@@ -209,7 +218,7 @@ base::Error Server::taken_over() {
   return base::Error{
       ErrorCode::kStoreUnavailable,
       "while the connection was lost another orchestratord has taken the job store over, or the database went back in "
-      "time; orchestratord ends, and its next start sees which",
+      "time, or the connection leads to another one; orchestratord ends, and its next start sees which",
       {}};
 }
 

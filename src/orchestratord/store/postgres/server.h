@@ -22,6 +22,7 @@ struct StateDirectoryFacts {
 
 struct ServerOptions {
   ConnectionOptions connection;
+  std::function<base::Result<std::string>()> read_conninfo{};  // see PostgresStoreOptions
   StateDirectoryFacts self;
   KeyOwner* keys = nullptr;  // REQUIRES not null; outlives the first connect()
   // What it refuses the first connect() refuses; the database has not been changed then.
@@ -53,8 +54,16 @@ class Server {
   base::Result<> check_owner(Connection& connection);
   base::Error taken_over();
 
+  // What the database of our ownership says: another one that the connection leads to meanwhile may have had as many owners.
+  struct Ownership {
+    std::int64_t epoch = 0, made_unix_ms = 0;
+    std::string store_id;
+    friend bool operator==(const Ownership&, const Ownership&) = default;
+  };
+
   const ServerOptions options_;
-  std::optional<std::int64_t> epoch_;  // of our ownership
+  ConnectionOptions connection_;  // as it was read last
+  std::optional<Ownership> ownership_;
   bool taken_over_ = false;
   std::optional<base::Error> failure_;
   std::chrono::milliseconds pause_;
