@@ -23,6 +23,7 @@ struct CoreConfig {
   config::ThrottleConfig throttle;
   config::QuotaConfig quotas;
   std::vector<config::TenantConfig> tenants;
+  std::optional<config::QuotaConfig> former_tenants;  // limits of who is none of them any more; omitted: `quotas`
   std::int64_t workers_per_gpu = 1;
   std::int64_t worker_start_timeout_ms = 60000;
   std::int64_t worker_slots = 1;

@@ -51,6 +51,9 @@ CoreConfig CoreConfig::from(const config::OrchestratordConfig& c) {
   b.throttle = c.throttle;
   b.quotas = c.quotas;
   b.tenants = c.tenants;
+  // Its own are forgotten with its entry, and they were there to hold it.
+  b.former_tenants = c.quotas;
+  b.former_tenants->max_concurrent_jobs = 1;
   b.workers_per_gpu = c.limits.workers_per_gpu;
   b.worker_start_timeout_ms = c.worker_start_timeout_ms;
   b.worker_slots = c.worker_slots;

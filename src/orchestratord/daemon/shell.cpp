@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "orchestratord/core/sessions/quota.h"
 #include "orchestratord/http/tasks/job_view.h"
 #include "orchestratord/store/rows/job_row.h"
 #include "wire/json.h"
@@ -140,10 +141,13 @@ core::Restored Shell::restore(store::RestoredState state) {
   out.desired_states = std::move(state.desired_states);
   out.tenants = std::move(state.tenants);
   out.settled_unix_ms = state.settled_unix_ms;
+  std::int64_t former_tenants_jobs = 0;
   for (store::RestoredJob& restored : state.jobs) {
     const auto live = std::make_shared<http::LiveJobData>();
     live->record = std::move(restored.job);
     const store::JobRecord& record = live->record;
+    former_tenants_jobs +=
+        core::sessions::is_former_tenant(record.tenant_id, options_.config->orchestratord.tenants) ? 1 : 0;
     bool payload_available = false;
     if (restored.payload) {
       if (const auto request = wire::decode<wire::ExecuteRequest>(*restored.payload)) {
@@ -161,6 +165,13 @@ core::Restored Shell::restore(store::RestoredState state) {
                         .session_key = record.session_key,
                         .payload_available = payload_available,
                         .worker_version = record.progress.worker_version.value_or("")});
+  }
+  if (former_tenants_jobs > 0) {
+    base::log_event(
+        base::LogLevel::kWarn, "tenants.removed", {},
+        "Jobs of tenants that are not configured any more go on, one of a tenant at a time; the operator can "
+        "cancel them.",
+        {{"jobs", former_tenants_jobs}});
   }
   return out;
 }

@@ -174,6 +174,24 @@ TEST(LiveJobs, WhatAnotherVersionAcceptedIsNeitherChangedNorEnded) {
   EXPECT_TRUE(check_live_jobs(state)) << "its key is lost, which is another matter";
 }
 
+TEST_F(ShellTest, WorkOfATenantThatWasRemovedIsTold) {
+  config_.orchestratord.tenants = {{.id = "stays", .token_file = {}, .throttle = {}, .quotas = {}}};
+  store::RestoredState state;
+  for (const char* account : {"gone", "stays", "localhost"}) {
+    store::RestoredJob job;
+    job.job.job_id = base::JobId(std::string("job-of-") + account);
+    job.job.tenant_id = account;
+    job.job.params = "{}";
+    state.jobs.push_back(std::move(job));
+  }
+  std::string log;
+  base::capture_log_lines([&](std::string_view line) { log += line; });
+  EXPECT_EQ(shell_->restore(std::move(state)).jobs.size(), 3U);
+  base::capture_log_lines({});
+  EXPECT_NE(log.find("tenants.removed"), std::string::npos) << log;
+  EXPECT_NE(log.find("\"jobs\":1"), std::string::npos) << log;
+}
+
 TEST_F(ShellTest, AnEndpointThatAnotherPoolTookIsNotKnownToTheNextProcess) {
   pair();
   announce();

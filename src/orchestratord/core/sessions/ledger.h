@@ -68,7 +68,7 @@ class Ledger : Owner {
   const pools::PoolRegistry& registry_;
   sessions::SessionTable sessions_{config_.sessions, config_.tenants.size()};
   sessions::Throttle throttle_{config_.throttle, config_.tenants};
-  sessions::QuotaTable quotas_{config_.quotas, config_.tenants};
+  sessions::QuotaTable quotas_{config_.quotas, config_.tenants, config_.former_tenants};
 };
 
 }  // namespace llorch::orchestratord::core

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/assert.h"
+#include "base/id.h"
 
 namespace llorch::orchestratord::core::sessions {
 namespace {
@@ -14,18 +15,29 @@ constexpr std::int64_t kDayMs = 24LL * 3600 * 1000;
 // Jobs that run may give back some of what they reserved: worth another try soon.
 constexpr std::int64_t kReservedRetryMs = 1000;
 
+// Other accounts are "token:..." and these.
+bool is_tenants(const std::string& account) {
+  return base::is_valid_identifier(account) && account != "localhost" && account != "nobody";
+}
+
 }  // namespace
 
-QuotaTable::QuotaTable(const config::QuotaConfig& everybody, const std::vector<config::TenantConfig>& tenants)
-    : everybody_(everybody) {
+bool is_former_tenant(const std::string& account, const std::vector<config::TenantConfig>& tenants) {
+  return is_tenants(account) && std::ranges::find(tenants, account, &config::TenantConfig::id) == tenants.end();
+}
+
+QuotaTable::QuotaTable(const config::QuotaConfig& everybody, const std::vector<config::TenantConfig>& tenants,
+                       std::optional<config::QuotaConfig> former_tenants)
+    : everybody_(everybody), former_tenants_(std::move(former_tenants)) {
   for (const config::TenantConfig& tenant : tenants) {
-    if (tenant.quotas) limits_[tenant.id] = tenant.quotas->over(everybody);
+    limits_[tenant.id] = tenant.quotas ? tenant.quotas->over(everybody) : everybody;
   }
 }
 
 const config::QuotaConfig& QuotaTable::limits_of(const std::string& tenant) const {
   const auto it = limits_.find(tenant);
-  return it == limits_.end() ? everybody_ : it->second;
+  if (it != limits_.end()) return it->second;
+  return former_tenants_ && is_tenants(tenant) ? *former_tenants_ : everybody_;
 }
 
 const QuotaTable::State& QuotaTable::state_of(const std::string& tenant) const {

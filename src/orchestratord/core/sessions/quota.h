@@ -22,6 +22,10 @@
 
 namespace llorch::orchestratord::core::sessions {
 
+// Whether this is the account of a tenant (net::http::Principal) that is none of `tenants`: one of an earlier configuration, of which
+// accepted work is left.
+bool is_former_tenant(const std::string& account, const std::vector<config::TenantConfig>& tenants);
+
 class QuotaTable {
   struct Account {
     std::int64_t day = 0;
@@ -55,7 +59,9 @@ class QuotaTable {
     State state_;
   };
 
-  QuotaTable(const config::QuotaConfig& everybody, const std::vector<config::TenantConfig>& tenants);
+  // `former_tenants`: their limits; absent: those of everybody.
+  QuotaTable(const config::QuotaConfig& everybody, const std::vector<config::TenantConfig>& tenants,
+             std::optional<config::QuotaConfig> former_tenants = std::nullopt);
 
   // Takes over what the store says tenants used on the day of `unix_ms`.
   void restore(const std::vector<TenantUse>& used, std::int64_t unix_ms);
@@ -89,6 +95,7 @@ class QuotaTable {
   State& state_on(const std::string& tenant, std::int64_t unix_ms);
 
   const config::QuotaConfig everybody_;
+  const std::optional<config::QuotaConfig> former_tenants_;
   std::map<std::string, config::QuotaConfig> limits_;
   std::map<std::string, State> tenants_;  // as many as tokens are known, and callers without one
 };

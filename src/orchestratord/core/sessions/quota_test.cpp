@@ -46,6 +46,24 @@ TEST(Quota, BoundsJobsThatRun) {
   EXPECT_TRUE(q.may_run("a"));
 }
 
+// What was accepted of a tenant that is thrown out goes on, and not without limits.
+TEST(Quota, WhoIsNoTenantAnyMoreRunsOneJobAtATime) {
+  const std::vector<config::TenantConfig> tenants{
+      {.id = "a", .token_file = {}, .throttle = {}, .quotas = {}},
+      {.id = "b", .token_file = {}, .throttle = {}, .quotas = {{.max_concurrent_jobs = 4}}}};
+  QuotaTable q({.token_budget_daily = 100}, tenants,
+               config::QuotaConfig{.max_concurrent_jobs = 1, .token_budget_daily = 100});
+  EXPECT_TRUE(is_former_tenant("gone", tenants));
+  EXPECT_EQ(q.concurrent_max("gone"), 1);
+  q.began("gone");
+  EXPECT_FALSE(q.may_run("gone"));
+  EXPECT_TRUE(q.refusal("gone", 101, kNoon));
+  for (const char* account : {"a", "b", "localhost", "nobody", "", "token:0123abcd"}) {
+    EXPECT_FALSE(is_former_tenant(account, tenants)) << account;
+    EXPECT_EQ(q.concurrent_max(account), std::string_view(account) == "b" ? 4 : 0) << account;
+  }
+}
+
 // A limit of its own changes that one alone: the other stays that of everybody, until 0 says that there is none.
 TEST(Quota, WhatATenantLeavesOutIsThatOfEverybody) {
   QuotaTable q({.max_concurrent_jobs = 1, .token_budget_daily = 100},

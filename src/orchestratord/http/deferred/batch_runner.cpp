@@ -11,6 +11,7 @@
 #include "base/assert.h"
 #include "base/exceptions.h"
 #include "base/log.h"
+#include "orchestratord/core/sessions/quota.h"
 #include "orchestratord/http/deferred/batch_facts.h"
 #include "orchestratord/http/tasks/kept_facts.h"
 #include "orchestratord/http/tenancy.h"
@@ -466,6 +467,15 @@ void BatchRunner::resume() {
     for (const Blob* blob : context_.blobs->list(form->kind())) tenants.insert(blob->facts.tenant_id);
   }
   for (const std::string& tenant_id : tenants) schedule(tenant_id);
+  const std::int64_t left = std::ranges::count_if(unfinished(), [this](const auto& batch) {
+    return core::sessions::is_former_tenant(batch.second.account, context_.config->orchestratord.tenants);
+  });
+  if (left > 0) {
+    base::log_event(base::LogLevel::kWarn, "tenants.removed", {},
+                    "Batches of tenants that are not configured any more go on, one request of a tenant at a time; the "
+                    "operator can cancel them.",
+                    {{"batches", left}});
+  }
   look();
 }
 
