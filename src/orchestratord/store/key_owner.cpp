@@ -10,6 +10,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "orchestratord/store/payload/sealing.h"
 
 namespace llorch::orchestratord::store {
@@ -99,8 +100,15 @@ base::Result<> KeyOwner::record(const std::string& kind, std::int64_t made_unix_
   std::string text = fmt::format("{} {}\n", name.kind, name.made_unix_ms);
   ASSERT(text.size() <= kRecordBytes);
   text.resize(kRecordBytes, ' ');
-  TRY(options_.name->write(0, {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()}));
-  TRY(options_.name->sync());
+  auto written = options_.name->write(0, {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
+  if (written) written = options_.name->sync();
+  if (!written && name_) return written;
+  if (!written) {
+    base::log_event(base::LogLevel::kWarn, "store.keys_not_named", {},
+                    "Cannot record which store the payload keys are of; the next start tries again.",
+                    {{"error", written.error().message}});
+    return {};
+  }
   name_ = std::move(name);
   return {};
 }

@@ -45,7 +45,8 @@ class KeyOwner {
   // CONFLICT: a start would destroy keys of another store (detail `keys_of`), or the store is another state directory's and these keys do
   // not open each of its payloads (detail `store_owner`).
   base::Result<> check(const FoundStore& found) const;
-  // From now on the keys are those of this store. REQUIRES: check() has let it in; no key was destroyed yet.
+  // From now on the keys are those of this store. Where none was named, a disk without room is no error: a start needs none. REQUIRES:
+  // check() has let it in; no key was destroyed yet.
   base::Result<> record(const std::string& kind, std::int64_t made_unix_ms);
 
  private:

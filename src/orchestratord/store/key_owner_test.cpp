@@ -3,8 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <memory>
+#include <span>
 #include <string>
+#include <utility>
 
 #include "base/error_detail.h"
 #include "base/file.h"
@@ -87,6 +91,33 @@ TEST_F(KeyOwnerTest, KeysOfAStoreThatIsNotNamedAreNotDestroyedByANewOne) {
     for (const char* name : {"orchestrator.db", "orchestrator.db-wal"}) std::filesystem::remove(dir_.path() / name);
     ASSERT_TRUE(open_in(dir_)) << "no key is left that it could destroy";
     for (const char* name : {"orchestrator.db", "orchestrator.db-wal"}) std::filesystem::remove(dir_.path() / name);
+  }
+}
+
+class FullFile final : public files::StateFile {
+ public:
+  explicit FullFile(std::string held) : held_(std::move(held)) {}
+  base::Result<std::uint64_t> size() override { return held_.size(); }
+  base::Result<> read(std::uint64_t at, std::span<std::uint8_t> out) override {
+    std::copy_n(held_.begin() + static_cast<std::ptrdiff_t>(at), out.size(), out.begin());
+    return {};
+  }
+  base::Result<> write(std::uint64_t, std::span<const std::uint8_t>) override {
+    return base::fail(ErrorCode::kStoreUnavailable, "no room, for the test");
+  }
+  base::Result<> sync() override { return {}; }
+
+ private:
+  const std::string held_;
+};
+
+// The first start behind an upgrade may be one on a full disk, which refuses jobs and serves.
+TEST(KeyOwner, AStoreThatWasNotNamedNeedsNoRoomForItsName) {
+  FullFile keys("");
+  for (const std::string& held : {std::string(), std::string("SQLite 1\n")}) {
+    auto owner = KeyOwner::open({.keys = &keys, .name = std::make_unique<FullFile>(held), .place = "state"}).value();
+    EXPECT_EQ(owner.record("SQLite", 2).has_value(), held.empty());
+    EXPECT_TRUE(held.empty() || owner.record("SQLite", 1)) << "nothing to write";
   }
 }
 
