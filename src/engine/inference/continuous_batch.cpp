@@ -20,6 +20,7 @@ scheduling::SchedulerOptions scheduler_options(const Engine& engine, const Conti
   const bool chunked = options.prefill_chunk != 0 && !whole;
   return {.slots = facts.slots,
           .rows_max = facts.rows_max,
+          .outputs_max = facts.output_rows_max,
           .prefill_chunk = chunked ? std::min(options.prefill_chunk, facts.rows_max) : facts.rows_max,
           .context_tokens = facts.context_tokens,
           .whole_sequences = whole,
@@ -65,7 +66,11 @@ Result<> ContinuousBatch::add(const SequenceRequest& request) {
     salt = options_.cache_salt;
     salt.push_back(engine_.rotates_long(request.tokens_max) ? std::byte{1} : std::byte{0});
   }
-  scheduler_.add({.id = request.id, .prompt = request.prompt, .tokens_max = request.tokens_max, .cache_salt = salt});
+  scheduler_.add({.id = request.id,
+                  .prompt = request.prompt,
+                  .tokens_max = request.tokens_max,
+                  .cache_salt = salt,
+                  .wants_prompt = request.wants_prompt});
   if (request.images) images_.emplace(request.id, *request.images);
   return {};
 }
@@ -81,7 +86,8 @@ void ContinuousBatch::fork(SequenceId parent, SequenceId child) {
   scheduler_.fork(parent, child);
 }
 
-Result<bool> ContinuousBatch::step(std::int64_t now_ms, const LogitsSink& sink, const DrawSinks& draws) {
+Result<bool> ContinuousBatch::step(std::int64_t now_ms, const LogitsSink& sink, const DrawSinks& draws,
+                                   const PromptSink& prompt_sink) {
   in_step_.clear();
   size_cache();
   if (pace_) scheduler_.limit_rows(pace_->rows());
@@ -98,22 +104,38 @@ Result<bool> ContinuousBatch::step(std::int64_t now_ms, const LogitsSink& sink, 
   }
   // done() ends the plan's life: who gets which logits is kept in rows_ and in_step_.
   scheduler_.done();
-  hand_out(*output, sink, draws);
+  hand_out(*output, {.logits = sink, .draws = draws, .prompt = prompt_sink});
   return !rows_.empty();
 }
 
-void ContinuousBatch::hand_out(const StepOutput& output, const LogitsSink& sink, const DrawSinks& draws) {
+// The rows of a request from `row` on: of tokens of a prompt, in order, and in the end of its last one.
+void ContinuousBatch::hand_out_prompt(std::size_t request, const StepOutput& output, std::size_t row,
+                                      const Sinks& sinks) {
+  const SequenceId id = in_step_[request];
+  const auto rows = static_cast<std::uint32_t>(rows_[request].tokens.size());
+  const std::uint32_t begin = engine_.length(rows_[request].slot) - rows;
+  for (std::uint32_t r = 0; r < rows && scheduler_.knows(id); ++r) {
+    if (r + 1 == rows && scheduler_.awaits_token(id)) return sinks.logits(id, output.row(row + r));
+    sinks.prompt(id, begin + r, output.row(row + r));
+  }
+}
+
+void ContinuousBatch::hand_out(const StepOutput& output, const Sinks& sinks) {
   std::size_t next = 0, next_drawn = 0;
   for (std::size_t i = 0; i < rows_.size(); ++i) {
     const SequenceId id = in_step_[i];
     const std::size_t row = next;
     next += rows_[i].outputs();
+    if (rows_[i].wanted == RowsWanted::kAll) {
+      hand_out_prompt(i, output, row, sinks);
+      continue;
+    }
     if (rows_[i].wanted != RowsWanted::kLast || !scheduler_.knows(id)) {
       next_drawn += drawn_[i];
       continue;
     }
     if (drawn_[i]) {
-      draws.drawn(id, output.drawn[next_drawn++]);
+      sinks.draws.drawn(id, output.drawn[next_drawn++]);
       continue;
     }
     // A proposal that was drawn has its logits already.
@@ -121,7 +143,7 @@ void ContinuousBatch::hand_out(const StepOutput& output, const LogitsSink& sink,
     const auto drew = [&](std::size_t proposals) {
       return scheduler_.awaits_token(id) && scheduler_.tokens(id).size() == known + proposals;
     };
-    for (std::size_t g = 0; g < rows_[i].outputs() && drew(g); ++g) sink(id, output.row(row + g));
+    for (std::size_t g = 0; g < rows_[i].outputs() && drew(g); ++g) sinks.logits(id, output.row(row + g));
     if (rows_[i].proposals > 0 && scheduler_.knows(id)) engine_.rewind(rows_[i].slot, scheduler_.settle(id));
   }
 }
@@ -150,7 +172,7 @@ void ContinuousBatch::propose(const scheduling::StepPlan& plan) {
   speculator_->begin();
   for (const scheduling::PlannedRows& rows : plan.rows) {
     shape.rows += static_cast<std::uint32_t>(rows.tokens.size());
-    if (!rows.wants_logits) continue;
+    if (!rows.wants_logits || rows.wants_all) continue;
     ++shape.tokens;
     speculator_->offer(rows.id, rows.slot, scheduler_.tokens(rows.id), scheduler_.tokens_max(rows.id));
   }
@@ -182,7 +204,9 @@ Result<StepOutput> ContinuousBatch::run(const scheduling::StepPlan& plan, const 
   for (const scheduling::PlannedRows& rows : plan.rows) {
     rows_.push_back({.slot = rows.slot,
                      .tokens = rows.tokens,
-                     .wanted = rows.wants_logits ? RowsWanted::kLast : RowsWanted::kNone,
+                     .wanted = rows.wants_all      ? RowsWanted::kAll
+                               : rows.wants_logits ? RowsWanted::kLast
+                                                   : RowsWanted::kNone,
                      .proposals = rows.proposals});
   }
   drawn_.assign(rows_.size(), false);

@@ -47,11 +47,16 @@ struct SequenceRequest {
   std::span<const base::TokenId> prompt;   // copied
   std::uint32_t tokens_max = 0;            // positions it may ever hold; at most the engine's context
   std::optional<SequenceImages> images{};  // with images it neither takes cached pages nor leaves its own
+  bool wants_prompt = false;               // the logits after every token of the prompt. REQUIRES: not whole sequences
 };
 
 // Logits after a sequence's last token, [vocab], valid during the call. Answer it with append(), remove() or fork(), in the
 // call or before the next step. After an append() in the call that was proposed the next logits come in the same step.
 using LogitsSink = std::function<void(SequenceId id, std::span<const float> logits)>;
+
+// Logits after the token of a prompt at `position`, [vocab], valid during the call; in order, each once, of the last one to the
+// LogitsSink instead. Nothing answers it. The sequence may be removed.
+using PromptSink = std::function<void(SequenceId id, std::uint32_t position, std::span<const float> logits)>;
 
 // How a device that draws is told what to draw, and what it drew. All are called in step().
 struct DrawSinks {
@@ -93,7 +98,9 @@ class ContinuousBatch {
   // Runs one step, or nothing when nobody has rows to run (false). An error is that of the sequences in `last_step()`: all of
   // the step, or the one that could not begin. Every sequence of the step that is not removed is computed again.
   // A sequence that was removed while the device ran is told nothing.
-  base::Result<bool> step(std::int64_t now_ms, const LogitsSink& sink, const DrawSinks& draws = {});
+  // REQUIRES: a prompt sink if a sequence wants the logits of its prompt.
+  base::Result<bool> step(std::int64_t now_ms, const LogitsSink& sink, const DrawSinks& draws = {},
+                          const PromptSink& prompt_sink = {});
   std::span<const SequenceId> last_step() const { return in_step_; }
 
   // Forgets all cached pages. Those nobody used for their time to live go with the next step().
@@ -104,7 +111,13 @@ class ContinuousBatch {
  private:
   void size_cache();
   void propose(const scheduling::StepPlan& plan);
-  void hand_out(const StepOutput& output, const LogitsSink& sink, const DrawSinks& draws);
+  struct Sinks {
+    const LogitsSink& logits;
+    const DrawSinks& draws;
+    const PromptSink& prompt;
+  };
+  void hand_out(const StepOutput& output, const Sinks& sinks);
+  void hand_out_prompt(std::size_t request, const StepOutput& output, std::size_t row, const Sinks& sinks);
   base::Result<> start(const scheduling::SlotStart& start, SequenceId id);
   base::Result<StepOutput> run(const scheduling::StepPlan& plan, const DrawSinks& draws);
 

@@ -34,6 +34,7 @@ struct EngineFacts {
   std::uint32_t context_tokens_model = 0;        // what the model was made for
   std::uint32_t slots = 0;
   std::uint32_t rows_max = 0;           // rows one step takes, never fewer than slots
+  std::uint32_t output_rows_max = 0;    // of them, whose logits can be had
   std::uint32_t proposal_rows_max = 0;  // of them, that may be proposals
   std::uint32_t layers = 0;
   std::uint32_t width = 0;

@@ -126,6 +126,7 @@ void Engine::describe(const LoadPlan& load, const EngineOptions& options) {
             .context_tokens_model = config.context_tokens,
             .slots = limits.slots_max,
             .rows_max = limits.rows_max,
+            .output_rows_max = limits.output_rows_max,
             .proposal_rows_max = std::min(options.proposal_rows_max, limits.output_rows_max - limits.slots_max),
             .layers = static_cast<std::uint32_t>(config.layers.size()),
             .width = config.width,

@@ -15,6 +15,14 @@ namespace llorch::engine::inference {
 // Edits of one row that a device draws from. Penalties of a long text name a few thousand ids; with more the row is read back.
 inline constexpr std::uint32_t kDrawEditsMax = 4096;
 
+// Rows of prompts whose logits a worker can have in a step, beside one of each slot: they share a pass over the weights, and of a
+// vocabulary of 2^17 they are 8 MiB.
+inline constexpr std::uint32_t kPromptOutputRows = 15;
+// Rows of a step whose logits a worker of so many slots can have.
+constexpr std::uint32_t output_rows_of(std::uint32_t slots, std::uint32_t proposal_rows) {
+  return slots + (proposal_rows > kPromptOutputRows ? proposal_rows : kPromptOutputRows);
+}
+
 struct EngineOptions {
   // Positions per slot, at most what the model was made for; 0 = that, or 2^20, which is how far positions go.
   std::uint32_t context_tokens = 0;

@@ -13,7 +13,8 @@ using plan::kPageTokens;
 
 namespace {
 constexpr std::uint32_t kNoSlot = 0xFFFFFFFF;
-}
+constexpr std::uint32_t kNoPosition = 0xFFFFFFFF;
+}  // namespace
 
 struct Scheduler::Sequence {
   SequenceId id{};
@@ -25,7 +26,8 @@ struct Scheduler::Sequence {
   std::uint32_t tokens_max = 0;
   paging::PrefixKeys keys;
   bool paused = false;
-  bool awaits = false;  // the logits after its last token were handed out
+  bool awaits = false;                      // the logits after its last token were handed out
+  std::uint32_t logits_from = kNoPosition;  // of a prompt: from here on every row's are still wanted
 
   std::uint32_t slot = kNoSlot;
   std::uint32_t held = 0;       // positions computed, 0 without a slot
@@ -43,6 +45,8 @@ Scheduler::Scheduler(const SchedulerOptions& options, paging::PageTables& pages)
   ASSERT(options.slots > 0 && options.rows_max >= options.slots && options.prefill_chunk > 0, "{} slots, {} rows, {}",
          options.slots, options.rows_max, options.prefill_chunk);
   options_.prefill_chunk = std::min(options.prefill_chunk, options.rows_max);
+  if (options_.outputs_max == 0) options_.outputs_max = options.rows_max + options.slots;
+  ASSERT(options_.outputs_max >= options.slots, "{} outputs of {} slots", options_.outputs_max, options.slots);
   rows_limit_ = options.rows_max;
   for (std::uint32_t g = 0; g < pages.groups_count(); ++g) {
     const paging::PageGroup& group = pages.group(g);
@@ -71,6 +75,8 @@ void Scheduler::add(const SequenceInput& input) {
                                                       .tokens = {input.prompt.begin(), input.prompt.end()},
                                                       .tokens_max = input.tokens_max,
                                                       .keys = paging::PrefixKeys(salt)});
+  ASSERT(!input.wants_prompt || !options_.whole_sequences);
+  if (input.wants_prompt) sequence->logits_from = 0;
   wait(*sequence);
   ASSERT(sequences_.try_emplace(input.id, std::move(sequence)).second, "the id is taken");
 }
@@ -133,6 +139,7 @@ const StepPlan& Scheduler::plan(std::int64_t now_ms) {
   starts_.clear();
   rows_.clear();
   rows_left_ = rows_limit_;
+  outputs_left_ = options_.outputs_max - options_.slots;
   while (running_.size() > running_max_) {
     Sequence* paused = youngest_paused();
     preempt(paused != nullptr ? *paused : *running_.back());
@@ -164,6 +171,7 @@ void Scheduler::done() {
 void Scheduler::advance(Sequence& sequence, std::uint32_t rows) {
   sequence.held += rows;
   sequence.awaits = sequence.remaining() == 0;
+  if (sequence.logits_from < sequence.held) sequence.logits_from = sequence.awaits ? kNoPosition : sequence.held;
   sequence.keys.extend(std::span(sequence.tokens).first(sequence.held));
   // None with an empty salt.
   const std::span<const paging::PageKey> keys = sequence.keys.keys();
@@ -189,11 +197,13 @@ std::uint32_t Scheduler::propose(SequenceId id, std::span<const TokenId> tokens)
   const auto planned = std::ranges::find(rows_, id, &PlannedRows::id);
   ASSERT(!answered_ && planned != rows_.end() && planned->wants_logits && sequence.proposals == 0,
          "no time for proposals");
+  ASSERT(!planned->wants_all);
   const std::uint32_t known = sequence.known();
   if (known == sequence.tokens_max) return 0;
   // No proposal for the last token: nobody wants the logits behind it.
-  auto count = static_cast<std::uint32_t>(std::min<std::size_t>(
-      {tokens.size(), rows_left_, sequence.tokens_max - known - 1, options_.prefill_chunk - sequence.planned}));
+  auto count = static_cast<std::uint32_t>(
+      std::min<std::size_t>({tokens.size(), rows_left_, outputs_left_, sequence.tokens_max - known - 1,
+                             options_.prefill_chunk - sequence.planned}));
   if (!pages_->reserve(sequence.slot, sequence.held, known + count)) {
     count = std::min<std::uint32_t>(count, static_cast<std::uint32_t>(plan::pages_of(known)) * kPageTokens - known);
     ASSERT(pages_->reserve(sequence.slot, sequence.held, known + count));
@@ -201,6 +211,7 @@ std::uint32_t Scheduler::propose(SequenceId id, std::span<const TokenId> tokens)
   sequence.tokens.insert(sequence.tokens.end(), tokens.begin(), tokens.begin() + count);
   sequence.proposals = count;
   rows_left_ -= count;
+  outputs_left_ -= count;
   planned->tokens = std::span(sequence.tokens).subspan(sequence.held, sequence.planned + count);
   planned->proposals = count;
   return count;
@@ -329,7 +340,8 @@ void Scheduler::plan_running() {
   for (const auto& [sequence, decodes] : turns_) {
     if (decodes) --decodes_left;
     if (sequence->slot == kNoSlot) continue;  // preempted for one before it
-    const std::uint32_t rows = std::min({sequence->remaining(), options_.prefill_chunk, rows_left_ - decodes_left});
+    const std::uint32_t rows =
+        cut(*sequence, std::min({sequence->remaining(), options_.prefill_chunk, rows_left_ - decodes_left}));
     if (rows > 0 && make_room(*sequence, rows)) give_rows(*sequence, rows);
   }
 }
@@ -353,7 +365,8 @@ void Scheduler::plan_waiting() {
     // A page less when all is known already: the logits come from computing the last token.
     sequence.keys.extend(sequence.tokens);
     const std::span<const paging::PageKey> all = sequence.keys.keys();
-    const auto keys = all.first(std::min<std::size_t>(all.size(), (sequence.known() - 1) / kPageTokens));
+    const auto keys = all.first(
+        std::min<std::size_t>(all.size(), std::min(sequence.known() - 1, sequence.logits_from) / kPageTokens));
     for (;;) {
       if (has_place()) {
         const paging::PrefixMatch match = pages_->match(keys);
@@ -369,19 +382,28 @@ void Scheduler::plan_waiting() {
     starts_.push_back({.slot = slot, .tokens_max = sequence.tokens_max, .held = held});
     counts_.prefix_tokens_hit += held;
     counts_.prefix_tokens_missed += sequence.remaining();
-    const std::uint32_t rows = std::min({sequence.remaining(), options_.prefill_chunk, rows_left_});
+    const std::uint32_t rows = cut(sequence, std::min({sequence.remaining(), options_.prefill_chunk, rows_left_}));
     ASSERT(pages_->reserve(slot, held, held + rows));
     give_rows(sequence, rows);
   }
 }
 
+// As many of the rows as are of one kind, and as there are outputs for.
+std::uint32_t Scheduler::cut(const Sequence& sequence, std::uint32_t rows) const {
+  if (sequence.held < sequence.logits_from) return std::min(rows, sequence.logits_from - sequence.held);
+  return std::min(rows, 1 + outputs_left_);
+}
+
 void Scheduler::give_rows(Sequence& sequence, std::uint32_t rows) {
+  const bool wants_all = sequence.logits_from <= sequence.held;
   rows_left_ -= rows;
+  if (wants_all) outputs_left_ -= rows - 1;
   sequence.planned = rows;
   rows_.push_back({.id = sequence.id,
                    .slot = sequence.slot,
                    .tokens = std::span(sequence.tokens).subspan(sequence.held, rows),
-                   .wants_logits = rows == sequence.remaining()});
+                   .wants_logits = rows == sequence.remaining(),
+                   .wants_all = wants_all});
 }
 
 // Pages of the group that a sequence which stands at `held` and holds `holds` of them still takes to compute all it knows,

@@ -17,6 +17,10 @@
 // Proposals. A plan may be widened by proposals of the tokens to come: rows behind a sequence's last known one, in what rows
 // and pages the plan left over. The tokens are drawn as ever, row by row; behind a draw that equals the proposal the next logits
 // are there already, the first that does not ends it, and what was computed behind is as if it had never been.
+//
+// Logits of a prompt. A sequence may want those after every token of its prompt, each once. Its rows are then computed, not found in
+// the cache, as many in a step as there is room for outputs beside one of each slot; in order, and what was handed out stays so
+// when it is preempted.
 #include <array>
 #include <cstdint>
 #include <map>
@@ -35,6 +39,7 @@ enum class SequenceId : std::uint64_t {};
 struct SchedulerOptions {
   std::uint32_t slots = 1;
   std::uint32_t rows_max = 1;        // of one step, at least `slots`
+  std::uint32_t outputs_max = 0;     // of them, whose logits can be had; at least `slots`, or 0: all
   std::uint32_t prefill_chunk = 64;  // most rows one sequence gets in a step
   std::uint32_t context_tokens = 0;
   // A sequence gets all rows it has in one step or none. REQUIRES then: context_tokens <= prefill_chunk <= rows_max, and no
@@ -53,6 +58,7 @@ struct SequenceInput {
   // Begins the keys of its pages: two sequences share cached pages only when it is equal. It stands for everything but
   // tokens that shapes their content: whose they are, images, the choice of rotation. Empty: shares nothing.
   std::span<const std::byte> cache_salt;
+  bool wants_prompt = false;  // the logits after every token of the prompt. REQUIRES: not whole sequences
 };
 
 // A slot that begins a sequence: it holds the first `held` positions already (cached pages), and no other state.
@@ -75,6 +81,7 @@ struct PlannedRows {
   std::span<const base::TokenId> tokens;  // valid until the sequence is appended to or removed
   bool wants_logits = false;              // of the last known row; append() or remove() answers
   std::uint32_t proposals = 0;            // rows behind it, whose logits are wanted too
+  bool wants_all = false;                 // the logits of every row of `tokens`; no proposals then
 };
 
 // In this order: forks in theirs, page copies in theirs, starts, rows. A slot may be forked into and then started for another
@@ -182,6 +189,7 @@ class Scheduler {
   void plan_running();
   void plan_waiting();
   bool make_room(Sequence& sequence, std::uint32_t rows);
+  std::uint32_t cut(const Sequence& sequence, std::uint32_t rows) const;
   void give_rows(Sequence& sequence, std::uint32_t rows);
   std::uint32_t pages_needed(std::uint32_t group, const Sequence& sequence, std::uint32_t held,
                              std::uint32_t holds) const;
@@ -205,9 +213,10 @@ class Scheduler {
   std::vector<SlotStart> starts_;
   std::vector<PlannedRows> rows_;
   std::vector<Turn> turns_;
-  std::uint32_t rows_limit_ = 0;  // of a step
-  std::uint32_t rows_left_ = 0;   // of the step that is planned
-  std::int64_t now_ms_ = 0;       // of the plan
+  std::uint32_t rows_limit_ = 0;    // of a step
+  std::uint32_t rows_left_ = 0;     // of the step that is planned
+  std::uint32_t outputs_left_ = 0;  // of it, beside one of each slot
+  std::int64_t now_ms_ = 0;         // of the plan
   bool answered_ = true;
   SchedulerCounts counts_;
 };

@@ -27,6 +27,7 @@ struct Setup {
   std::uint32_t context_tokens = 8 * kP;
   bool whole_sequences = false;
   bool cache_prefixes = true;
+  std::uint32_t outputs_max = 0;
 };
 
 class World {
@@ -35,6 +36,7 @@ class World {
       : pages({.groups = {{.pages_total = setup.pages}}, .slots = setup.slots, .context_tokens = setup.context_tokens}),
         scheduler({.slots = setup.slots,
                    .rows_max = setup.rows_max,
+                   .outputs_max = setup.outputs_max,
                    .prefill_chunk = setup.prefill_chunk,
                    .context_tokens = setup.context_tokens,
                    .whole_sequences = setup.whole_sequences,
@@ -42,13 +44,15 @@ class World {
                   pages) {}
 
   // Sequences with the same `text` begin alike.
-  void add(std::uint64_t n, std::uint32_t prompt_tokens, std::uint32_t text = 0, std::string_view salt = "salt") {
+  void add(std::uint64_t n, std::uint32_t prompt_tokens, std::uint32_t text = 0, std::string_view salt = "salt",
+           bool wants_prompt = false) {
     std::vector<TokenId> prompt;
     for (std::uint32_t i = 0; i < prompt_tokens; ++i) prompt.push_back(TokenId{text * 10'000 + i});
     scheduler.add({.id = id(n),
                    .prompt = prompt,
                    .tokens_max = static_cast<std::uint32_t>(pages.row(0, 0).size()) * kP,
-                   .cache_salt = std::as_bytes(std::span(salt))});
+                   .cache_salt = std::as_bytes(std::span(salt)),
+                   .wants_prompt = wants_prompt});
   }
   // (sequence, rows) of the next step, in slot order. The step runs, and every token that is awaited comes.
   using Rows = std::vector<std::pair<std::uint64_t, std::size_t>>;
@@ -62,7 +66,9 @@ class World {
     const StepPlan& plan = scheduler.plan(now_ms);
     Rows rows;
     waiting_for.clear();
+    all.clear();
     for (const PlannedRows& r : plan.rows) {
+      all.push_back(r.wants_all);
       rows.emplace_back(static_cast<std::uint64_t>(r.id), r.tokens.size());
       if (r.wants_logits) waiting_for.push_back(r.id);
     }
@@ -83,6 +89,7 @@ class World {
   paging::PageTables pages;
   Scheduler scheduler;
   std::vector<SequenceId> waiting_for;
+  std::vector<bool> all;  // whose logits of every row are wanted, of the plan's rows
   std::vector<SlotStart> starts;
   std::vector<SlotFork> forks;
   std::vector<paging::PageCopy> copies;
@@ -184,6 +191,49 @@ TEST(Scheduler, APrefixIsFoundAndTheLastTokenStillComputed) {
   EXPECT_EQ(world.starts[0].held, 2 * kP);
   EXPECT_EQ(world.scheduler.counts().prefix_tokens_hit, 3u * kP);
   EXPECT_EQ(world.scheduler.counts().prefix_tokens_missed, 2 * kP + kP + 1);
+}
+
+// As many rows in a step as there are outputs beside one of each slot, and none of a page that was found.
+TEST(Scheduler, LogitsOfAPromptComeAsOutputsAllowAndFromNoCache) {
+  World world({.prefill_chunk = 32, .outputs_max = 3 + 15});
+  world.add(1, kP + 1);
+  world.steps(4);
+  world.add(2, kP, 0, "salt", true);
+  EXPECT_EQ(world.step(), (Rows{{1, 1}, {2, 16}}));
+  ASSERT_EQ(world.starts.size(), 1u);
+  EXPECT_EQ(world.starts[0].held, 0u) << "though its first page is there";
+  world.add(3, 30, 7, "salt", true);
+  EXPECT_EQ(world.step(), (Rows{{1, 1}, {2, 16}, {3, 1}})) << "the older one first";
+  EXPECT_EQ(world.step(), (Rows{{1, 1}, {2, 16}, {3, 1}}));
+  EXPECT_EQ(world.step(), (Rows{{1, 1}, {2, 16}, {3, 1}}));
+  EXPECT_EQ(world.step(), (Rows{{1, 1}, {2, 1}, {3, 16}})) << "its output";
+}
+
+// Once each: what was handed out is computed again without logits, or found.
+TEST(Scheduler, LogitsOfAPromptAreNotWantedTwice) {
+  for (const bool caches : {true, false}) {
+    World world({.rows_max = 2 * kP, .prefill_chunk = kP, .cache_prefixes = caches, .outputs_max = 3 + 2 * kP});
+    world.add(1, 3 * kP, 0, "salt", true);
+    const auto wants_all = [&](bool runs) {
+      EXPECT_EQ(world.plan(), (Rows{{1, kP}})) << caches;
+      const bool wants = world.all.at(0);
+      runs ? world.scheduler.done() : world.scheduler.failed();
+      return wants;
+    };
+    EXPECT_TRUE(wants_all(true));
+    EXPECT_TRUE(wants_all(false));
+    if (!caches) {
+      EXPECT_FALSE(wants_all(true)) << "the first page again";
+    }
+    EXPECT_TRUE(wants_all(true));
+    if (caches) {
+      EXPECT_EQ(world.starts[0].held, kP);
+    }
+    EXPECT_TRUE(wants_all(true));
+    world.answer();
+    EXPECT_EQ(world.plan(), (Rows{{1, 1}}));
+    EXPECT_FALSE(world.all[0]);
+  }
 }
 
 TEST(Scheduler, SaltsDoNotShareAndNoneSharesNothing) {

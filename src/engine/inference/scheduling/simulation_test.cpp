@@ -33,10 +33,12 @@ TEST(SchedulerSimulation, PromisesHoldWhateverHappens) {
   }
   for (const auto& [what, times] : seen) std::cout << "  " << what << ": " << times << "\n";
   // A simulation that never meets the rare thing proves nothing.
-  for (const char* what : {"end", "preemption", "prefix found", "fork", "fork taken over", "page copied", "failure",
-                           "removal during a step", "proposal right", "proposal wrong", "fork with proposals left"}) {
+  for (const char* what :
+       {"end", "preemption", "prefix found", "fork", "fork taken over", "page copied", "failure",
+        "removal during a step", "proposal right", "proposal wrong", "fork with proposals left", "prompt told"}) {
     EXPECT_GE(seen[what], schedules / 50) << what;
   }
+  EXPECT_GE(seen["prompt told from the middle"], 1U);
 }
 
 // The same, with choices that shrink to the few that matter.

@@ -29,6 +29,7 @@ Simulation::Simulation(Below below, Fault fault) : below_(std::move(below)), fau
   const std::uint32_t slots = 1 + below_(6) + faulty;
   options_ = {.slots = slots,
               .rows_max = slots + below_(120),
+              .outputs_max = chance(2) ? 0 : slots + below_(40),
               .prefill_chunk = 1 + below_(100),
               .context_tokens = kPageTokens * (1 + below_(4) + faulty) + below_(kPageTokens),
               .cache_prefixes = faulty || !chance(5),
@@ -123,11 +124,13 @@ void Simulation::add() {
   while (model.tokens.size() < prompt) model.tokens.push_back(next_token(model));
   model.target = std::min(options_.context_tokens, prompt + below_(chance(4) ? 100 : 12));
   model.shares = options_.cache_prefixes && !chance(6);
+  if (chance(4)) model.told = 0;
   extend_numbers(model.numbers, model.tokens);
   scheduler_->add({.id = id_of(model),
                    .prompt = model.tokens,
                    .tokens_max = model.target,
-                   .cache_salt = model.shares ? std::as_bytes(std::span(kSalt)) : std::span<const std::byte>{}});
+                   .cache_salt = model.shares ? std::as_bytes(std::span(kSalt)) : std::span<const std::byte>{},
+                   .wants_prompt = model.told.has_value()});
   if (scheduler_->is_running(id_of(model))) fail("runs before a plan says so");
   Model& placed = models_[order] = std::move(model);
   if (calm_) set_deadline(placed);
@@ -199,6 +202,12 @@ void Simulation::finish(const StepPlan& plan, bool fails) {
     if (model.rows == 0) continue;
     if (fails && scheduler_->is_running(SequenceId{order})) fail("runs on after its step failed");
     model.awaits = !fails && model.ends_known;
+    if (std::exchange(model.tells, false) && !fails) {
+      *model.told += model.rows;
+      seen["prompt told"] += model.rows;
+    }
+    if (model.told && model.awaits && *model.told != model.tokens.size()) fail("logits of a prompt did not come");
+    if (model.awaits) model.told.reset();
     if (fails) model.proposals.clear(), model.proposed = false;
   }
 }
@@ -275,7 +284,7 @@ void Simulation::propose(const StepPlan& plan) {
   for (const PlannedRows& r : plan.rows) left -= static_cast<std::uint32_t>(r.tokens.size());
   const std::uint32_t running = scheduler_->running_count();
   for (const PlannedRows& r : plan.rows) {
-    if (!r.wants_logits || chance(2)) continue;
+    if (!r.wants_logits || r.wants_all || chance(2)) continue;
     Model ahead = models_.at(static_cast<std::uint64_t>(r.id));
     std::vector<TokenId> proposals;
     for (std::uint32_t n = 1 + below_(chance(8) ? 80 : 6); n > 0; --n) {
@@ -314,6 +323,8 @@ void Simulation::take_over(const StepPlan& plan) {
       return fail(fmt::format("{} of {} positions held", start.held, model.tokens.size()));
     }
     if (start.held > 0 && !model.shares) fail("shares what it must not");
+    if (start.held > model.told.value_or(start.held)) fail("takes over rows whose logits are wanted");
+    seen["prompt told from the middle"] += start.held > 0 && model.told;
     seen["prefix found"] += start.held > 0;
     if (fault_ == Fault::kForgottenStart) continue;
     slots_[start.slot].assign(model.numbers.begin(), model.numbers.begin() + start.held);
@@ -321,7 +332,9 @@ void Simulation::take_over(const StepPlan& plan) {
 }
 
 void Simulation::run_rows(const StepPlan& plan, bool fails) {
+  std::size_t outputs = 0;
   for (const PlannedRows& r : plan.rows) {
+    outputs += r.wants_all ? r.tokens.size() : r.wants_logits + std::size_t{r.proposals};
     Model& model = models_.at(static_cast<std::uint64_t>(r.id));
     Slot& slot = slots_[r.slot];
     const std::size_t held = slot.size(), end = held + r.tokens.size() - r.proposals;
@@ -331,6 +344,9 @@ void Simulation::run_rows(const StepPlan& plan, bool fails) {
         !std::equal(r.tokens.end() - r.proposals, r.tokens.end(), model.proposals.begin(), model.proposals.end())) {
       return fail(fmt::format("slot {} stands at {}, its rows go on elsewhere", r.slot, held));
     }
+    if (r.wants_all != (model.told && held == *model.told)) fail("logits of a prompt out of order");
+    if (model.told && !r.wants_all && end > *model.told) fail("logits of a prompt are passed over");
+    model.tells = r.wants_all;
     model.slot = r.slot;
     model.ends_known = end == model.tokens.size();
     if (r.wants_logits != model.ends_known) fail("logits at another row than the last");
@@ -344,6 +360,7 @@ void Simulation::run_rows(const StepPlan& plan, bool fails) {
     }
     if (std::string wrong = contents_->run(r.slot, static_cast<std::uint32_t>(held), slot); !wrong.empty()) fail(wrong);
   }
+  if (options_.outputs_max > 0 && outputs > options_.outputs_max) fail("more outputs than there is room for");
 }
 
 void Simulation::answer() {

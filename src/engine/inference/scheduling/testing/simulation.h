@@ -47,9 +47,12 @@ class Simulation {
     std::uint32_t target = 0;  // tokens when it ends
     bool shares = false;
     bool paused = false, awaits = false;
-    bool ran = false;                       // before the plan
-    std::uint32_t rows = 0;                 // in the plan
-    bool ends_known = false;                // with them all its tokens are computed
+    bool ran = false;        // before the plan
+    std::uint32_t rows = 0;  // in the plan
+    std::optional<std::uint32_t>
+        told;                 // of a prompt whose logits are wanted: tokens behind which they came, till all have
+    bool tells = false;       // in the plan
+    bool ends_known = false;  // with them all its tokens are computed
     std::vector<base::TokenId> proposals;   // in the plan, not drawn yet
     bool proposed = false;                  // its slot may stand behind them
     std::size_t held_before = 0;            // the step in which it did
