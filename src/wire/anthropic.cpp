@@ -104,7 +104,8 @@ struct Table<AnthropicPrompt> {
 };
 
 bool is_messages_sampling_field(std::string_view name) {
-  return name == "top_p" || name == "top_k" || name == "logprobs" || name == "top_logprobs";
+  return name == "top_p" || name == "top_k" || name == "logprobs" || name == "top_logprobs" ||
+         name == "prompt_logprobs";
 }
 
 template <>

@@ -370,10 +370,10 @@ struct Table<OpenAiRequest> {
 
 // The sampling fields that the API does not have; what it spells itself stands elsewhere.
 Fields extension_fields() {
-  return fields_without(Table<SamplingRequest>::fields(),
-                        [own = Table<OpenAiRequest>::fields()](std::string_view name) {
-                          return has_field(own, name) || name == "logprobs" || name == "top_logprobs";
-                        });
+  return fields_without(
+      Table<SamplingRequest>::fields(), [own = Table<OpenAiRequest>::fields()](std::string_view name) {
+        return has_field(own, name) || name == "logprobs" || name == "top_logprobs" || name == "prompt_logprobs";
+      });
 }
 
 template <>

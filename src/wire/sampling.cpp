@@ -43,6 +43,9 @@ base::Result<> validate_sampling(const SamplingRequest& r, double temperature) {
   if (r.top_logprobs != 0 && !r.logprobs) {
     return contradiction("top_logprobs", "it lists tokens only with \"logprobs\": true");
   }
+  if (r.prompt_logprobs.value_or(false) && !r.logprobs) {
+    return contradiction("prompt_logprobs", "it goes with \"logprobs\": true, for the tokens behind the prompt");
+  }
   if (r.json_schema.has_value() + r.regex.has_value() + r.grammar.has_value() > 1) {
     return contradiction(r.grammar ? "grammar" : "regex",
                          "an output follows one of json_schema, regex and grammar; leave the others out");
@@ -64,6 +67,18 @@ base::Result<> validate_for_vocabulary(const SamplingRequest& r, std::size_t voc
                        fmt::format("logit_bias names a token that this model's {} tokens do not include", vocab_size));
   }
   return {};
+}
+
+base::Result<> validate_prompt_logprobs(const SamplingRequest& r, std::size_t prompt_tokens) {
+  if (!r.prompt_logprobs.value_or(false)) return {};
+  const std::int64_t entries = static_cast<std::int64_t>(prompt_tokens) * (1 + r.top_logprobs);
+  if (entries <= kPromptLogprobsMax) return {};
+  auto error =
+      field_error("prompt", "logprobs",
+                  fmt::format("the prompt has {} tokens; with {} of the likeliest ones each, log-probabilities of "
+                              "at most {} are told: list fewer, or send the prompt in parts",
+                              prompt_tokens, r.top_logprobs, kPromptLogprobsMax / (1 + r.top_logprobs)));
+  return base::fail(std::move(error.value()).with("prompt_tokens", static_cast<std::int64_t>(prompt_tokens)));
 }
 
 namespace {
@@ -128,5 +143,6 @@ void reset_field(SamplingRequest& request, std::string_view name) {
 using namespace llorch::wire;
 LLORCH_INSTANTIATE_WIRE(SamplingRequest)
 LLORCH_INSTANTIATE_WIRE(TokenLogprobs)
+LLORCH_INSTANTIATE_WIRE(PromptTokenLogprobs)
 LLORCH_INSTANTIATE_ENUM(SamplerOrder)
 LLORCH_INSTANTIATE_ENUM(PenaltyScope)

@@ -58,6 +58,7 @@ struct SamplingRequest {
   std::vector<LogitBias> logit_bias;  // ascending ids
   bool logprobs = false;
   std::int64_t top_logprobs = 0;
+  std::optional<bool> prompt_logprobs;  // with `logprobs`; omitted: false
   // What the output must look like; at most one of them (docs/internals/constrained-output.md).
   std::optional<JsonSchema> json_schema;
   std::optional<std::string> regex;
@@ -69,6 +70,11 @@ struct SamplingRequest {
 base::Result<> validate_sampling(const SamplingRequest& request, double temperature);
 // What only the vocabulary can refuse: top_k, ids of logit_bias. INVALID_PARAMS.
 base::Result<> validate_for_vocabulary(const SamplingRequest& request, std::size_t vocab_size);
+// Whether so many tokens of a prompt may be told with their log-probabilities, if the request asks for them. INVALID_PARAMS with the
+// numbers.
+inline constexpr std::int64_t kPromptLogprobsMax =
+    65'536;  // entries, the prompt's own and the likeliest: some 5 MB of JSON
+base::Result<> validate_prompt_logprobs(const SamplingRequest& request, std::size_t prompt_tokens);
 // The fields that differ from their defaults, as members of a JSON object without its braces (`"top_k":40`); nothing
 // text-like (dry_sequence_breakers, logit_bias, what constrains the output). For operators.
 std::string changed_sampling_fields(const SamplingRequest& request);
@@ -88,6 +94,14 @@ struct TokenLogprobs {
   std::string token;
   std::vector<std::uint8_t> bytes;
   std::vector<TokenLogprob> top_logprobs;  // likeliest first
+};
+// The same of a token of the prompt, with its event, when the request says `prompt_logprobs`.
+struct PromptTokenLogprobs {
+  std::int64_t id = 0;
+  std::optional<double> logprob;  // absent: of the first token, which follows on nothing
+  std::string token;
+  std::vector<std::uint8_t> bytes;
+  std::vector<TokenLogprob> top_logprobs;  // of the first token none
 };
 
 }  // namespace llorch::wire

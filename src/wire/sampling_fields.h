@@ -135,6 +135,10 @@ struct Table<SamplingRequest> {
         optional("logprobs", &S::logprobs, "Token events carry log-probabilities."),
         optional("top_logprobs", &S::top_logprobs, "With logprobs: how many of the likeliest tokens are listed.",
                  {0, 20}),
+        optional(
+            "prompt_logprobs", &S::prompt_logprobs,
+            "With logprobs: events of the prompt's tokens, with their log-probabilities, come before the output's. "
+            "Omitted: false."),
         optional("json_schema", &S::json_schema, "The output is JSON that is valid under this schema.",
                  {0, kConstraintBytesMax}),
         optional("regex", &S::regex, "The whole output matches this regular expression.", {1, kConstraintBytesMax}),
@@ -156,6 +160,15 @@ struct Table<TokenLogprobs> {
   using S = TokenLogprobs;
   static Fields fields() {
     return {required("id", &S::id), required("logprob", &S::logprob, "Natural logarithm."),
+            required("token", &S::token), required("bytes", &S::bytes),
+            required("top_logprobs", &S::top_logprobs, "Likeliest first.")};
+  }
+};
+template <>
+struct Table<PromptTokenLogprobs> {
+  using S = PromptTokenLogprobs;
+  static Fields fields() {
+    return {required("id", &S::id), optional("logprob", &S::logprob, "Natural logarithm. Absent: of the first token."),
             required("token", &S::token), required("bytes", &S::bytes),
             required("top_logprobs", &S::top_logprobs, "Likeliest first.")};
   }

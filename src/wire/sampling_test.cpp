@@ -67,6 +67,8 @@ TEST(Sampling, RefusalsNameTheFieldAndTheReason) {
       {R"("logprobs":1)", "logprobs", "type"},
       {R"("logprobs":true,"top_logprobs":21)", "top_logprobs", "range"},
       {R"("top_logprobs":3)", "top_logprobs", "combination"},
+      {R"("prompt_logprobs":1,"logprobs":true)", "prompt_logprobs", "type"},
+      {R"("prompt_logprobs":true)", "prompt_logprobs", "combination"},
       {R"("top_k":3,"min_keep":4)", "top_k", "combination"},
       {R"("temperature":0,"dynatemp_range":1)", "dynatemp_range", "combination"},
       {R"("determinism":"strict","mirostat":2)", "mirostat", "combination"},
@@ -98,6 +100,38 @@ TEST(Sampling, WorkersRefuseTheSameCombinations) {
   EXPECT_TRUE(execute(R"("mirostat":2)"));
   EXPECT_EQ(detail(execute(R"("mirostat":2,"temperature":0)").error(), "reason"), "combination");
   EXPECT_EQ(detail(execute(R"("top_logprobs":1)").error(), "field"), "top_logprobs");
+  EXPECT_EQ(detail(execute(R"("logprobs":true,"prompt_logprobs":true)").error(), "field"), "prompt_logprobs")
+      << "of tokens, and a text is not told as such";
+}
+
+TEST(Sampling, LogprobsOfAPromptAreBoundedByTheirEntries) {
+  SamplingRequest r{.logprobs = true};
+  EXPECT_TRUE(validate_prompt_logprobs(r, 1'000'000)) << "nobody asked";
+  r.prompt_logprobs = true;
+  EXPECT_TRUE(validate_prompt_logprobs(r, kPromptLogprobsMax));
+  EXPECT_FALSE(validate_prompt_logprobs(r, kPromptLogprobsMax + 1));
+  r.top_logprobs = 1;
+  EXPECT_TRUE(validate_prompt_logprobs(r, kPromptLogprobsMax / 2));
+  const auto refused = validate_prompt_logprobs(r, kPromptLogprobsMax / 2 + 1);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, base::ErrorCode::kInvalidParams);
+  EXPECT_EQ(detail(refused.error(), "field"), "prompt");
+  EXPECT_EQ(detail(refused.error(), "reason"), "logprobs");
+}
+
+// What is told of the prompt decides nothing of the output; a worker of an older build is not told of it where nobody asks.
+TEST(Sampling, LogprobsOfAPromptAreNotOnTheWireUnlessAskedFor) {
+  ExecuteRequest request{.job_id = "j", .prompt_tokens = std::vector<std::int32_t>{1, 2, 3}};
+  EXPECT_EQ(encode(request).find("prompt_logprobs"), std::string::npos);
+  EXPECT_EQ(prompt_events_count(request), 0);
+  const std::string parameters = parameters_sha256(request);
+  request.sampling.logprobs = true;
+  request.sampling.prompt_logprobs = true;
+  EXPECT_EQ(prompt_events_count(request), 3);
+  EXPECT_EQ(parameters_sha256(request), parameters);
+  EXPECT_TRUE(decode<ExecuteRequest>(encode(request), UnknownKeys::kRefuse));
+  request.images = {{.file = "AAAA", .width = 1, .height = 1}};
+  EXPECT_EQ(detail(decode<ExecuteRequest>(encode(request)).error(), "field"), "prompt_logprobs");
 }
 
 TEST(Sampling, ALogitBiasIsAnObjectInIdOrder) {
@@ -140,8 +174,9 @@ TEST(Sampling, AnyFieldCanBeGivenItsDefaultAgain) {
   r.logit_bias = {{3, 1.0}};
   r.json_schema = JsonSchema{"true"};
   r.logprobs = true;
+  r.prompt_logprobs = true;
   std::size_t left = names_of_changed_fields(r).size();
-  EXPECT_EQ(left, 6u);
+  EXPECT_EQ(left, 7u);
   for (const std::string_view name : names_of_changed_fields(r)) {
     reset_field(r, name);
     EXPECT_EQ(names_of_changed_fields(r).size(), --left) << name;
@@ -169,6 +204,13 @@ TEST(Sampling, TokenEventsCarryLogprobsOnlyWhenAsked) {
   EXPECT_TRUE(text.ends_with(R"("logprobs":{"id":5,"logprob":-5E-1,"token":"a","bytes":[97],)"
                              R"("top_logprobs":[{"id":5,"logprob":-5E-1,"token":"a","bytes":[97]}]}})"))
       << text;
+}
+
+TEST(Sampling, EventsOfThePromptSayThatTheyAre) {
+  const TokenEvent event{.i = 0, .prompt_logprobs = PromptTokenLogprobs{.id = 5, .token = "a", .bytes = {97}}};
+  const std::string text = encode(event);
+  EXPECT_EQ(text, R"({"t":"","i":0,"prompt_logprobs":{"id":5,"token":"a","bytes":[97],"top_logprobs":[]}})");
+  EXPECT_EQ(encode(decode<TokenEvent>(text, UnknownKeys::kRefuse).value()), text);
 }
 
 }  // namespace

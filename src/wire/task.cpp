@@ -400,7 +400,9 @@ template <>
 struct Table<TokenEvent> {
   static Fields fields() {
     return {required("t", &TokenEvent::t), required("i", &TokenEvent::i),
-            optional("logprobs", &TokenEvent::logprobs, "When the request asked for them.")};
+            optional("logprobs", &TokenEvent::logprobs, "When the request asked for them."),
+            optional("prompt_logprobs", &TokenEvent::prompt_logprobs,
+                     "Of a token of the prompt, when the request asked for them; no token of the output then.")};
   }
 };
 template <>
@@ -453,8 +455,11 @@ template <>
 struct Table<TaskResult> {
   using S = TaskResult;
   static Fields own() {
-    return {required("task_id", &S::task_id), required("text", &S::text, "The whole output."),
+    return {required("task_id", &S::task_id),
+            required("text", &S::text, "The whole output."),
             optional("logprobs", &S::logprobs, "Of each token, when the request asked for them."),
+            optional("prompt_logprobs", &S::prompt_logprobs,
+                     "Of each token of the prompt, when the request asked for them."),
             optional("embeddings", &S::embeddings, "Of each input, as base64 of its f32 elements, little-endian."),
             optional("scores", &S::scores, "Of each input, from 0 to 1.")};
   }
@@ -467,6 +472,7 @@ std::string parameters_sha256(double temperature, const SamplingRequest& samplin
   // They report what the model says and change nothing of it.
   parameters.sampling.logprobs = false;
   parameters.sampling.top_logprobs = 0;
+  parameters.sampling.prompt_logprobs.reset();
   return base::to_hex(base::sha256(encode(parameters)));
 }
 

@@ -228,6 +228,7 @@ struct TokenEvent {
   std::string t;       // whole code points; may be empty
   std::int64_t i = 0;  // 0, 1, 2, ...
   std::optional<TokenLogprobs> logprobs;
+  std::optional<PromptTokenLogprobs> prompt_logprobs;  // a token of the prompt; those come first, and `t` is empty
 };
 struct MetricsEvent {
   std::optional<std::int64_t> queue_depth;
@@ -266,7 +267,8 @@ struct EndEvent {
 struct TaskResult : EndEvent {
   std::string task_id;
   std::string text;
-  std::optional<std::vector<TokenLogprobs>> logprobs;  // of each token, where the request asked for them
+  std::optional<std::vector<TokenLogprobs>> logprobs;               // of each token, where the request asked for them
+  std::optional<std::vector<PromptTokenLogprobs>> prompt_logprobs;  // the same of the prompt
   std::optional<std::vector<std::string>> embeddings;  // of embeddings: the vector of each input; `text` is empty
   std::optional<std::vector<double>> scores;           // of reranking: of each input, 0 to 1; `text` is empty
 };

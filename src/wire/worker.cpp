@@ -66,6 +66,8 @@ struct Table<ExecuteRequest> {
     if (!r.images.empty() && !r.prompt_tokens)
       return field_error("images", "missing", "images go with prompt_tokens, which hold their places");
     if (r.embedding) TRY(validate_embedding(r));
+    if (r.sampling.prompt_logprobs.value_or(false) && (!r.prompt_tokens || !r.images.empty()))
+      return field_error("prompt_logprobs", "combination", "prompt_logprobs goes with prompt_tokens, without images");
     for (const std::string& s : r.stop) {
       if (s.empty() || s.size() > 512) return field_error("stop", "length", "a stop text has 1 to 512 bytes");
     }
@@ -94,7 +96,8 @@ struct Table<WorkerTokenEvent> {
   static Fields fields() {
     return {required("t", &S::t), required("i", &S::i),
             optional("id", &S::id, "In the model's vocabulary.", {0, kTokenIdMax}),
-            optional("logprobs", &S::logprobs, "When the request asked for them.")};
+            optional("logprobs", &S::logprobs, "When the request asked for them."),
+            optional("prompt_logprobs", &S::prompt_logprobs, "Of a token of the prompt.")};
   }
 };
 template <>
@@ -143,6 +146,11 @@ struct Table<WorkerHealth> {
             required("uptime_seconds", &S::uptime_seconds)};
   }
 };
+
+std::int64_t prompt_events_count(const ExecuteRequest& request) {
+  const bool told = request.sampling.prompt_logprobs.value_or(false) && request.prompt_tokens;
+  return told ? static_cast<std::int64_t>(request.prompt_tokens->size()) : 0;
+}
 
 std::string parameters_sha256(const ExecuteRequest& request) {
   if (request.embedding) return base::to_hex(base::sha256(encode(*request.embedding)));

@@ -49,6 +49,9 @@ struct ExecuteRequest {
   std::optional<std::int64_t> timeout_ms;
 };
 
+// How many events of the prompt's tokens come before those of the output: all or none.
+std::int64_t prompt_events_count(const ExecuteRequest& request);
+
 // Of a request, as its receipt says it (task.h).
 std::string parameters_sha256(const ExecuteRequest& request);
 
@@ -59,6 +62,7 @@ struct WorkerTokenEvent {
   std::int64_t i = 0;              // 0, 1, 2, ...
   std::optional<std::int64_t> id;  // of the token drawn; workers of older builds do not say it
   std::optional<TokenLogprobs> logprobs;
+  std::optional<PromptTokenLogprobs> prompt_logprobs;  // as in TokenEvent
 };
 
 // POST /cancel. Ends the run that came with this job_id and this execution_id and no other: a call that is late must not

@@ -205,13 +205,15 @@ base::Result<Loaded> load(const Options& o, net::Client& client) {
                   {{"model", o.model}, {"gpu_id", o.gpu_device}});
   loaded.repack_cache = loading::repack_cache_of(o.repacked_dir, o.repacked_bytes_max);
   auto digest = TRY(loading::DigestBesideLoad::start(o.model, {.digest = o.model_digest, .stamp = o.model_stamp}));
+  const std::uint32_t proposal_rows =
+      engine::inference::speculation::proposal_rows_of(static_cast<std::uint32_t>(o.slots), proposals_max(o));
   const engine::inference::EngineOptions options{
       .context_tokens = static_cast<std::uint32_t>(o.context_tokens),
       .slots = static_cast<std::uint32_t>(o.slots),
       .kv_dtype = o.kv_dtype == "f32" ? engine::plan::DType::kF32 : engine::plan::DType::kF16,
       .prefill_chunk = static_cast<std::uint32_t>(o.prefill_chunk),
-      .proposal_rows_max =
-          engine::inference::speculation::proposal_rows_of(static_cast<std::uint32_t>(o.slots), proposals_max(o)),
+      .output_rows_max = engine::inference::output_rows_of(static_cast<std::uint32_t>(o.slots), proposal_rows),
+      .proposal_rows_max = proposal_rows,
       .predicts = o.speculation == "mtp",
       .kv_tokens = static_cast<std::uint64_t>(o.kv_tokens),
       .kv_tokens_max = static_cast<std::uint64_t>(o.kv_tokens_max),

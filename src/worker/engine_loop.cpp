@@ -223,10 +223,14 @@ base::Result<> EngineLoop::add_sequence(const JobPtr& job) {
   running_.emplace(id, job);
   job->first_sequence = id;
   const SequenceSpec& spec = job->sequence().spec();
-  engine::inference::SequenceRequest request{
-      .id = id, .prompt = spec.prompt, .tokens_max = job->sequence().tokens_max()};
+  engine::inference::SequenceRequest request{.id = id,
+                                             .prompt = spec.prompt,
+                                             .tokens_max = job->sequence().tokens_max(),
+                                             .wants_prompt = spec.prompt_logprobs};
   if (spec.images) request.images = {.grids = spec.images->grids, .patch_rows = spec.images->patch_rows};
-  return batch_.add(request);
+  TRY(batch_.add(request));
+  if (spec.prompt_logprobs) job->sink->token(TRY(job->sequence().prompt_token(0, {})));
+  return {};
 }
 
 base::Result<> EngineLoop::add_inputs(const JobPtr& job) {
@@ -303,7 +307,10 @@ bool EngineLoop::step() {
     draws.meanwhile = [&] { say_taken(); };
   }
   const auto ran = batch_.step(
-      clock_.now().mono_ms, [&](SequenceId id, std::span<const float> logits) { accept_logits(id, logits); }, draws);
+      clock_.now().mono_ms, [&](SequenceId id, std::span<const float> logits) { accept_logits(id, logits); }, draws,
+      [&](SequenceId id, std::uint32_t position, std::span<const float> logits) {
+        accept_prompt_logits(id, position, logits);
+      });
   if (!ran) {
     base::log_event(base::LogLevel::kError, "error", {}, "A step of the engine failed.",
                     {{"code", ran.error().name()},
@@ -329,6 +336,14 @@ void EngineLoop::accept_logits(SequenceId id, std::span<const float> logits) {
   if (!token) return fail(job, token.error());
   hand_out(job, *token);
   if (!token->finished) batch_.append(id, token->token);
+}
+
+void EngineLoop::accept_prompt_logits(SequenceId id, std::uint32_t position, std::span<const float> logits) {
+  const JobPtr job = running_.at(id);
+  if (job->cancelled.load()) return;
+  const auto token = job->sequence().prompt_token(position + 1, logits);
+  if (!token) return fail(job, token.error());
+  job->sink->token(*token);
 }
 
 // An input is done with its row.

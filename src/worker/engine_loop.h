@@ -23,7 +23,8 @@
 
 namespace llorch::worker {
 
-// Receives one job's events on the loop's thread: token*, or vector*, then exactly one of end and error. Must not block.
+// Receives one job's events on the loop's thread: token*, those of the prompt first, or vector*, then exactly one of end and
+// error. Must not block.
 class JobSink {
  public:
   virtual ~JobSink() = default;
@@ -127,6 +128,7 @@ class EngineLoop {
   void end_overdue_jobs();
   bool step();  // false when there was nothing to run
   void accept_logits(engine::inference::SequenceId id, std::span<const float> logits);
+  void accept_prompt_logits(engine::inference::SequenceId id, std::uint32_t position, std::span<const float> logits);
   // Where the device draws: the token is settled at once, so that the next step can begin; its text waits until that runs.
   void accept_drawn(engine::inference::SequenceId id, const engine::plan::RowDrawn& drawn);
   void say_taken();

@@ -12,6 +12,7 @@
 #include "engine/inference/testing/tiny_engine.h"
 #include "engine/io/gguf.h"
 #include "engine/io/tokenizer_source.h"
+#include "wire/json.h"
 
 namespace llorch::worker {
 namespace {
@@ -25,7 +26,10 @@ class Recorder final : public JobSink {
  public:
   void token(const TokenOut& token) override {
     const std::lock_guard lock(mutex_);
+    EXPECT_EQ(token.index, std::ssize(prompt_) + tokens_);
+    if (token.prompt_logprobs) return prompt_.push_back(*token.prompt_logprobs);
     text_ += token.text;
+    if (token.logprobs) drawn_.push_back(*token.logprobs);
     ++tokens_;
     if (tokens_ == 1) {
       hold = hold_after_first;
@@ -57,6 +61,8 @@ class Recorder final : public JobSink {
   std::string text() const { return locked(text_); }
   int tokens() const { return locked(tokens_); }
   std::vector<std::string> vectors() const { return locked(vectors_); }
+  std::vector<wire::PromptTokenLogprobs> prompt() const { return locked(prompt_); }
+  std::vector<wire::TokenLogprobs> drawn() const { return locked(drawn_); }
   int endings() const { return locked(endings_); }
   std::optional<base::Error> error() const { return locked(error_); }
   std::optional<wire::EndEvent> ended() const { return locked(end_); }
@@ -74,6 +80,8 @@ class Recorder final : public JobSink {
   std::string text_;
   int tokens_ = 0;
   std::vector<std::string> vectors_;
+  std::vector<wire::PromptTokenLogprobs> prompt_;
+  std::vector<wire::TokenLogprobs> drawn_;
   int endings_ = 0;
   std::optional<base::Error> error_;
   std::optional<wire::EndEvent> end_;
@@ -87,10 +95,14 @@ class EngineLoopTest : public testing::Test {
   void load(std::uint32_t slots, std::uint64_t kv_tokens = 0, bool caches = false) {
     if (!backend_)
       backend_ = engine::compute::cpu::make_cpu_backend({.threads_count = 1, .memory_budget_bytes = 64u << 20}).value();
-    engine_ =
-        engine::inference::Engine::load(
-            kModel, {.context_tokens = 256, .slots = slots, .prefill_chunk = 16, .kv_tokens = kv_tokens}, *backend_)
-            .value();
+    engine_ = engine::inference::Engine::load(kModel,
+                                              {.context_tokens = 256,
+                                               .slots = slots,
+                                               .prefill_chunk = 16,
+                                               .output_rows_max = output_rows_,
+                                               .kv_tokens = kv_tokens},
+                                              *backend_)
+                  .value();
     const auto file = engine::io::GgufFile::open(kModel).value();
     tokenizer_.emplace(text::Tokenizer::create(engine::io::read_tokenizer_data(file).value()).value());
     engine::inference::ContinuousBatchOptions batch;
@@ -121,7 +133,35 @@ class EngineLoopTest : public testing::Test {
     return sink->text();
   }
 
+  base::Result<EngineLoop::Run> score(const std::string& id, const std::vector<std::int32_t>& prompt,
+                                      const std::shared_ptr<Recorder>& sink, std::int64_t max_tokens = 1) {
+    wire::ExecuteRequest request{
+        .job_id = id, .prompt_tokens = prompt, .max_tokens = max_tokens, .temperature = 0, .seed = 5};
+    request.sampling.prompt_logprobs = request.sampling.logprobs = true;
+    request.sampling.top_logprobs = 3;
+    auto spec = make_sequence_spec(request, *tokenizer_, engine_->facts().context_tokens, 0);
+    return loop_->start(std::move(*spec), sink, kPlenty, [] {});
+  }
+  // Every bit of what is told of the prompt, a line for each token.
+  std::vector<std::string> scored(const std::vector<std::int32_t>& prompt) {
+    auto sink = std::make_shared<Recorder>();
+    EXPECT_TRUE(score("alone", prompt, sink).has_value());
+    sink->wait_done();
+    return lines_of(*sink);
+  }
+  static std::vector<std::string> lines_of(const Recorder& sink) {
+    std::vector<std::string> lines;
+    for (const auto& token : sink.prompt()) lines.push_back(wire::encode(token));
+    return lines;
+  }
+  std::vector<std::int32_t> ids_of(const std::string& text) const {
+    std::vector<std::int32_t> ids;
+    for (const auto token : tokenizer_->encode(text).value()) ids.push_back(static_cast<std::int32_t>(index(token)));
+    return ids;
+  }
+
   base::SystemClock clock_;
+  std::uint32_t output_rows_ = 0;  // as in EngineOptions
   std::int64_t residency_check_ms_ = kPlenty;
   std::promise<void> lost_;
   std::function<bool()> may_step_;
@@ -212,6 +252,88 @@ TEST_F(EngineLoopTest, APromptThatBeginsAlikeIsFoundInTheCacheAndChangesNothing)
   loop_->clear_cache();
   EXPECT_EQ(text_of(kLongPrompt), cold);
   EXPECT_EQ(loop_->usage().counts.prefix_tokens_hit, hit) << "what was cleared is not found";
+}
+
+// OC-CORE-1033: a row or many in a step, cached or not, alone, among others or computed again: one set of bits.
+TEST_F(EngineLoopTest, LogprobsOfAPromptAreTheSameHoweverTheyAreComputed) {
+  load(1);
+  const auto prompt = ids_of(kLongPrompt);
+  const auto alone = scored(prompt);
+  ASSERT_EQ(alone.size(), prompt.size());
+  EXPECT_EQ(alone[0].find("\"logprob\""), std::string::npos) << alone[0];
+  EXPECT_NE(alone[1].find("\"logprob\""), std::string::npos) << alone[1];
+
+  const auto reload = [&](std::uint32_t slots, std::uint32_t outputs, std::uint64_t kv_tokens, bool caches) {
+    loop_.reset();
+    engine_.reset();
+    output_rows_ = outputs;
+    load(slots, kv_tokens, caches);
+  };
+  reload(1, engine::inference::output_rows_of(1, 0), 0, true);
+  EXPECT_EQ(scored(prompt), alone);
+  EXPECT_EQ(scored(prompt), alone) << "its own pages are there";
+  EXPECT_EQ(loop_->usage().counts.prefix_tokens_hit, 0u) << "and are not read";
+  EXPECT_FALSE(text_of(kLongPrompt).empty());
+  EXPECT_GT(loop_->usage().counts.prefix_tokens_hit, 0u) << "which others do";
+
+  std::atomic<bool> may_go{false};
+  may_step_ = [&] { return may_go.load(); };
+  reload(4, engine::inference::output_rows_of(4, 0), 256, false);
+  std::vector<std::shared_ptr<Recorder>> sinks;
+  for (int i = 0; i < 4; ++i) {
+    sinks.push_back(std::make_shared<Recorder>());
+    ASSERT_TRUE(i % 2 == 0 ? score("j" + std::to_string(i), prompt, sinks.back(), 100).has_value()
+                           : start("j" + std::to_string(i), kLongPrompt, 100, sinks.back()).has_value());
+  }
+  may_go = true;
+  loop_->wake();
+  for (std::size_t i = 0; i < 4; ++i) {
+    sinks[i]->wait_done();
+    EXPECT_EQ(sinks[i]->endings(), 1);
+    if (i % 2 == 0) {
+      EXPECT_EQ(lines_of(*sinks[i]), alone);
+    }
+  }
+  EXPECT_GT(loop_->usage().counts.preemptions, 0u);
+  loop_.reset();  // before what it asks for each step
+}
+
+// What was drawn, said again as a prompt: a number of a token is a matter of what stands before it alone.
+TEST_F(EngineLoopTest, LogprobsOfAPromptAreThoseOfTheDraws) {
+  output_rows_ = engine::inference::output_rows_of(1, 0);
+  load(1);
+  const auto prompt = ids_of("Once upon a time");
+  auto drawn = std::make_shared<Recorder>();
+  ASSERT_TRUE(score("drawn", prompt, drawn, 40).has_value());
+  drawn->wait_done();
+  const auto output = drawn->drawn();
+  ASSERT_GT(output.size(), 10u);
+  auto whole = prompt;
+  for (const auto& token : output) whole.push_back(static_cast<std::int32_t>(token.id));
+  auto again = std::make_shared<Recorder>();
+  ASSERT_TRUE(score("again", whole, again).has_value());
+  again->wait_done();
+  const auto told = again->prompt();
+  ASSERT_EQ(told.size(), whole.size());
+  double sum = 0, sum_drawn = 0;
+  for (std::size_t i = 0; i < output.size(); ++i) {
+    const auto& token = told[prompt.size() + i];
+    EXPECT_EQ(token.id, output[i].id);
+    EXPECT_EQ(token.logprob, output[i].logprob) << i;
+    EXPECT_EQ(token.top_logprobs.front().id, token.id) << "greedy";
+    sum += *token.logprob;
+    sum_drawn += output[i].logprob;
+  }
+  EXPECT_EQ(sum, sum_drawn);
+  EXPECT_EQ(again->ended()->tokens_out, 1);
+  EXPECT_EQ(again->ended()->tokens_in, std::ssize(whole));
+}
+
+TEST_F(EngineLoopTest, APromptOfOneTokenHasNoLogprob) {
+  load(1);
+  const auto lines = scored({ids_of("Once").back()});
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_EQ(lines[0].find("\"logprob\""), std::string::npos);
 }
 
 // SYS-6.3.5, M0-W-1330: cancel is idempotent, ends the job once, and frees its slot.

@@ -38,8 +38,11 @@ class ExecuteStream final : public JobSink, public std::enable_shared_from_this<
   void token(const TokenOut& token) override {
     std::string bytes;
     append(bytes, "token",
-           wire::encode(wire::WorkerTokenEvent{
-               .t = token.text, .i = token.index, .id = base::index(token.token), .logprobs = token.logprobs}));
+           wire::encode(wire::WorkerTokenEvent{.t = token.text,
+                                               .i = token.index,
+                                               .id = base::index(token.token),
+                                               .logprobs = token.logprobs,
+                                               .prompt_logprobs = token.prompt_logprobs}));
     exchange_->write(std::move(bytes));
   }
   void vector(const embedding::VectorOut& vector) override {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/assert.h"
+#include "engine/plan/draw_math.h"
 #include "engine/sampling/logprobs.h"
 #include "worker/sampling/wire.h"
 
@@ -59,6 +60,8 @@ base::Result<SequenceSpec> make_sequence_spec(const wire::ExecuteRequest& reques
   spec.dry_sequence_breakers = request.sampling.dry_sequence_breakers;
   spec.logprobs = request.sampling.logprobs;
   spec.top_logprobs = static_cast<std::uint32_t>(request.sampling.top_logprobs);
+  spec.prompt_logprobs = request.sampling.prompt_logprobs.value_or(false);
+  TRY(wire::validate_prompt_logprobs(request.sampling, spec.prompt.size()));
   TRY(engine::sampling::validate(spec.sampling, vocab));
   return spec;
 }
@@ -118,6 +121,23 @@ engine::sampling::SampleInput Sequence::sample_input(std::span<const float> logi
           .mask = mask};
 }
 
+base::Result<TokenOut> Sequence::prompt_token(std::uint32_t position, std::span<const float> logits) const {
+  ASSERT(spec_.prompt_logprobs && position < spec_.prompt.size() && logits.empty() == (position == 0), "position {}",
+         position);
+  TokenOut out{.token = spec_.prompt[position], .text = {}, .index = position, .finished = {}};
+  if (position == 0) {
+    out.prompt_logprobs = sampling::first_logprobs(out.token, *tokenizer_);
+    return out;
+  }
+  // As of a draw there.
+  bool is_finite = true;
+  for (const float logit : logits) is_finite &= engine::plan::is_finite(logit);
+  if (!is_finite) TRY(engine::sampling::Sampler::drawn({.fault = engine::plan::DrawFault::kNotFinite}, position));
+  out.prompt_logprobs =
+      sampling::prompt_logprobs(engine::sampling::token_logprobs(logits, out.token, spec_.top_logprobs), *tokenizer_);
+  return out;
+}
+
 base::Result<TokenOut> Sequence::accept(std::span<const float> logits) {
   ASSERT(!finished_);
   const TokenId token = TRY(sampler_.sample(sample_input(logits, TRY(mask()))));
@@ -173,7 +193,9 @@ TokenOut Sequence::say() {
   ASSERT(!finished_ && tokens_out_ > 0);
   const TokenId token = history_.back();
   text::TextPiece piece = text_.push(token);
-  TokenOut out{.token = token, .text = std::move(piece.text), .index = tokens_out_ - 1, .finished = ending_};
+  const std::int64_t told_before = spec_.prompt_logprobs ? std::ssize(spec_.prompt) : 0;
+  TokenOut out{
+      .token = token, .text = std::move(piece.text), .index = told_before + tokens_out_ - 1, .finished = ending_};
   if (piece.stopped && ending_ != StopReason::kEos) out.finished = StopReason::kStop;
   if (out.finished) {
     out.text += text_.finish().text;

@@ -37,6 +37,7 @@ struct SequenceSpec {
   std::vector<std::string> dry_sequence_breakers;  // read when DRY is on
   bool logprobs = false;
   std::uint32_t top_logprobs = 0;
+  bool prompt_logprobs = false;                  // the prompt's tokens are told as well, before the output
   bool drafted = false;                          // a draft model writes ahead: draft() is called
   std::optional<grammar::Matcher> constraint{};  // at the start of an output of this vocabulary
 };
@@ -52,7 +53,8 @@ struct TokenOut {
   std::string text;  // whole code points; the last one carries all that was held back
   std::int64_t index = 0;
   std::optional<wire::StopReason> finished;
-  std::optional<wire::TokenLogprobs> logprobs{};  // when the request asked for them
+  std::optional<wire::TokenLogprobs> logprobs{};               // when the request asked for them
+  std::optional<wire::PromptTokenLogprobs> prompt_logprobs{};  // a token of the prompt, without a text
 };
 
 class Sequence {
@@ -64,6 +66,10 @@ class Sequence {
   std::uint64_t seed() const { return spec_.sampling.seed; }
   // Positions it may ever hold: the prompt and as many tokens as it may get.
   std::uint32_t tokens_max() const { return tokens_max_; }
+
+  // The event of the prompt's token at `position`, which is its index, too. `logits` [V] are those after the token before it, of
+  // the first token none. Errors: INTERNAL when they are not finite. REQUIRES: spec().prompt_logprobs.
+  base::Result<TokenOut> prompt_token(std::uint32_t position, std::span<const float> logits) const;
 
   // Samples the next token, among those the constraint allows. logits [V], after the last token. REQUIRES: not finished.
   // INTERNAL when the logits are not finite. INVALID_PARAMS when the constraint is too ambiguous here.

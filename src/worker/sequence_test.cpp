@@ -154,6 +154,40 @@ TEST_F(SequenceTest, LogprobsComeFromTheRawLogits) {
   EXPECT_FALSE(say(without, {'c'})[0].logprobs);
 }
 
+// A token of the prompt is told from the logits before it; the output's indices go on behind.
+TEST_F(SequenceTest, TokensOfThePromptComeBeforeTheOutput) {
+  auto r = request();
+  r.sampling.prompt_logprobs = r.sampling.logprobs = true;
+  r.sampling.top_logprobs = 1;
+  Sequence s = sequence(r);
+  const TokenOut first = s.prompt_token(0, {}).value();
+  EXPECT_EQ(first.index, 0);
+  EXPECT_EQ(first.text, "");
+  ASSERT_TRUE(first.prompt_logprobs);
+  EXPECT_EQ(first.prompt_logprobs->id, 'h');
+  EXPECT_EQ(first.prompt_logprobs->token, "h");
+  EXPECT_FALSE(first.prompt_logprobs->logprob);
+  EXPECT_TRUE(first.prompt_logprobs->top_logprobs.empty());
+  std::vector<float> logits(257, -100.0f);
+  logits['i'] = 0.0f;
+  logits['j'] = std::log(3.0f);
+  const TokenOut second = s.prompt_token(1, logits).value();
+  EXPECT_EQ(second.index, 1);
+  EXPECT_EQ(second.prompt_logprobs->id, 'i');
+  EXPECT_NEAR(*second.prompt_logprobs->logprob, std::log(0.25), 1e-6);
+  ASSERT_EQ(second.prompt_logprobs->top_logprobs.size(), 1u);
+  EXPECT_EQ(second.prompt_logprobs->top_logprobs[0].id, 'j');
+  logits['x'] = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(s.prompt_token(1, logits).error().code, base::ErrorCode::kInternal);
+  const auto out = say(s, {'a', 'b'});
+  EXPECT_EQ(out[0].index, 2);
+  EXPECT_EQ(out[1].index, 3);
+  EXPECT_FALSE(out[0].prompt_logprobs);
+  EXPECT_EQ(s.tokens_out(), 2);
+  r.prompt = std::string(wire::kPromptLogprobsMax / 2 + 1, 'a');
+  EXPECT_EQ(make_sequence_spec(r, tokenizer_, 1 << 20, 7).error().code, base::ErrorCode::kInvalidParams);
+}
+
 TEST_F(SequenceTest, AConstraintRestrictsTheToken) {
   sampling::Constraints constraints(tokenizer_);
   wire::SamplingRequest wanted;

@@ -27,9 +27,11 @@ using MemoryPlans = std::vector<engine::inference::memory::MemoryPlan>;
 // What a worker of one slot would need at a few context lengths, the model's own last.
 base::Result<MemoryPlans> memory_plans(const std::string& file, engine::plan::Backend& backend) {
   MemoryPlans plans;
-  const auto full = TRY(Engine::predict(file, EngineOptions{.draws = true}, backend));
+  EngineOptions options{.output_rows_max = engine::inference::output_rows_of(1, 0), .draws = true};
+  const auto full = TRY(Engine::predict(file, options, backend));
   for (std::uint32_t context = 512; context < full.context_tokens; context *= 4) {
-    plans.push_back(TRY(Engine::predict(file, EngineOptions{.context_tokens = context, .draws = true}, backend)));
+    options.context_tokens = context;
+    plans.push_back(TRY(Engine::predict(file, options, backend)));
   }
   plans.push_back(full);
   return plans;

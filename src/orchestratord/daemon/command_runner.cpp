@@ -36,9 +36,9 @@ store::JobProgress progress_of(const core::jobs::JobRecord& record, const http::
   if (record.error) p.error = told(*record.error, live);
   if (wire::is_terminal(record.status)) {
     // The stream is sealed or its worker has ended: what it holds is what there was.
-    const streams::EventId id = live.stream->terminal_id();
-    p.last_event_id = streams::to_string(id);
-    p.tokens_out = id.seq - streams::kFirstTokenSeq;
+    p.last_event_id = streams::to_string(live.stream->terminal_id());
+    const streams::Stream::Progress held = live.stream->progress();
+    p.tokens_out = held.tokens_count - held.prompt_tokens_count;
     // What was told before a restart counts, also where the job ends before it is told again.
     if (!p.end) p.tokens_out = std::max(p.tokens_out, live.record.progress.tokens_out);
   }
@@ -192,6 +192,7 @@ void CommandRunner::run(core::Execute& command) {
                            .predicted_start_ms = command.predicted_start_ms,
                            .holds_stream = command.holds_stream,
                            .tokens_max = live->record.max_tokens,
+                           .prompt_events = live->prompt_events,
                            .workload = models::workload_of(live->record.facts),
                            .expected = {.seed = live->record.seed,
                                         .prompt_sha256 = live->record.prompt_sha256,

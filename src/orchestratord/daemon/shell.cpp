@@ -153,6 +153,7 @@ core::Restored Shell::restore(store::RestoredState state) {
       if (const auto request = wire::decode<wire::ExecuteRequest>(*restored.payload)) {
         live->payload = std::move(*restored.payload);
         live->parameters_sha256 = wire::parameters_sha256(*request);
+        live->prompt_events = wire::prompt_events_count(*request);
         payload_available = true;
       }
     }

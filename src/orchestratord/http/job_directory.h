@@ -12,9 +12,10 @@
 namespace llorch::orchestratord::http {
 
 struct LiveJobData {
-  store::JobRecord record;        // as admitted
-  std::string payload;            // JSON of the ExecuteRequest a worker is sent, but for its timeout_ms
-  std::string parameters_sha256;  // what a receipt must say of it
+  store::JobRecord record;         // as admitted
+  std::string payload;             // JSON of the ExecuteRequest a worker is sent, but for its timeout_ms
+  std::string parameters_sha256;   // what a receipt must say of it
+  std::int64_t prompt_events = 0;  // of a worker, before those of the output
   streams::StreamPtr stream;
 };
 using LiveJobPtr = std::shared_ptr<const LiveJobData>;

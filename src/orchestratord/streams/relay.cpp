@@ -76,7 +76,10 @@ class TokenBatch {
       row.numbers.i = token->i;
       if (token->id) row.numbers.id = base::TokenId{static_cast<std::uint32_t>(*token->id)};
       row.text_end = bytes_.append(token->t).size();
+      if (token->logprobs && token->prompt_logprobs) return false;
       if (token->logprobs) bytes_ += wire::encode(*token->logprobs);
+      row.of_prompt = token->prompt_logprobs.has_value();
+      if (row.of_prompt) bytes_ += wire::encode(*token->prompt_logprobs);
     }
     row.logprobs_end = bytes_.size();
     rows_.push_back(row);
@@ -91,7 +94,8 @@ class TokenBatch {
       tokens_.push_back({.t = bytes.substr(row.text_begin, row.text_end - row.text_begin),
                          .i = row.numbers.i,
                          .logprobs = bytes.substr(row.text_end, row.logprobs_end - row.text_end),
-                         .id = row.numbers.id});
+                         .id = row.numbers.id,
+                         .of_prompt = row.of_prompt});
     }
     return tokens_;
   }
@@ -100,6 +104,7 @@ class TokenBatch {
   struct Row {
     std::size_t text_begin = 0, text_end = 0, logprobs_end = 0;
     TokenNumbers numbers;
+    bool of_prompt = false;
   };
   std::string bytes_;
   std::vector<Row> rows_;
@@ -115,13 +120,15 @@ std::string execute_body(std::string_view payload, const std::string& execution_
 
 // What may be held of an answer of so many tokens. A text of a token has some bytes, with all its alternatives some thousand;
 // an engine's piece of text is at most 64 KiB; a vector is as long as its model makes it.
+constexpr std::int64_t kTokenBytes = 4 << 10;
 std::int64_t bytes_max(wire::Workload workload, std::int64_t tokens_max) {
-  constexpr std::int64_t kBytes = 1 << 20, kTokenBytes = 4 << 10, kVectorBytes = 128 << 10, kTokensMax = 1 << 30;
+  constexpr std::int64_t kBytes = 1 << 20, kVectorBytes = 128 << 10, kTokensMax = 1 << 30;
   return kBytes +
          std::min(tokens_max, kTokensMax) * (workload == wire::Workload::kCompletion ? kTokenBytes : kVectorBytes);
 }
 
 bool is_token_of(wire::Workload workload, const TokenView& token) {
+  if (token.of_prompt) return token.t.empty();
   switch (workload) {
     case wire::Workload::kCompletion: return true;
     case wire::Workload::kEmbedding: return wire::is_vector(token.t);
@@ -180,6 +187,7 @@ class Relay::Execution : public std::enable_shared_from_this<Execution> {
   base::Sha256 output_hash_;  // of this attempt's texts
   std::optional<std::int64_t> last_progress_ms_;
   std::int64_t bytes_out_ = 0;
+  std::int64_t prompt_events_ = 0;
   bool started_ = false;
   bool ended_ = false;
 };
@@ -302,20 +310,23 @@ void Relay::Execution::flush(TokenBatch& batch) {
   if (batch.empty() || ended_) return;
   const std::span<const TokenView> tokens = batch.tokens();
   if (!started_) return end(std::nullopt, worker_reset("a token came before the job had started"));
-  if (tokens_out_ + static_cast<std::int64_t>(tokens.size()) > order_.tokens_max) {
+  const std::int64_t told = std::ranges::count_if(tokens, &TokenView::of_prompt);
+  const std::int64_t made = static_cast<std::int64_t>(tokens.size()) - told;
+  if (made > order_.tokens_max - tokens_out_ || told > order_.prompt_events - prompt_events_) {
     return end(std::nullopt, worker_reset("it sent more tokens than it was asked for"));
   }
   if (!std::ranges::all_of(tokens, [this](const TokenView& token) { return is_token_of(order_.workload, token); })) {
     return end(std::nullopt, worker_reset("a token is not what the job is for"));
   }
   for (const TokenView& token : tokens) bytes_out_ += static_cast<std::int64_t>(token.t.size() + token.logprobs.size());
-  if (bytes_out_ > bytes_max(order_.workload, order_.tokens_max)) {
+  if (bytes_out_ > bytes_max(order_.workload, order_.tokens_max) + order_.prompt_events * kTokenBytes) {
     return end(std::nullopt, worker_reset("its tokens are longer than tokens are"));
   }
   const std::int64_t now_ms = relay_.options_.clock->now().mono_ms;
   const base::Result<> appended = order_.stream->tokens(tokens, now_ms);
   for (const TokenView& token : tokens) output_hash_.update(token.t);
-  tokens_out_ += static_cast<std::int64_t>(tokens.size());
+  tokens_out_ += made;
+  prompt_events_ += told;
   batch.clear();
   if (!appended) return end(std::nullopt, appended.error());
   if (!last_progress_ms_ || now_ms - *last_progress_ms_ >= kProgressPeriodMs) {
@@ -329,14 +340,17 @@ void Relay::Execution::take_end(std::string_view data) {
   if (!event) return end(std::nullopt, worker_reset("its end event is not valid"));
   event->job_id = order_.stream->identity().job_id.value;
   // A replay that stops early is as wrong as one with other words.
-  if (const auto held = order_.stream->progress(); !held.sealed && held.tokens_count != tokens_out_) {
+  if (const auto held = order_.stream->progress(); !held.sealed && held.tokens_count != tokens_out_ + prompt_events_) {
     return end(std::nullopt,
                base::Error{ErrorCode::kReplayDiverged,
                            "the job was run again and ended before what its stream had already sent; submit "
                            "it again",
                            {}}
-                   .with("tokens_held", held.tokens_count)
+                   .with("tokens_held", held.tokens_count - held.prompt_tokens_count)
                    .with("tokens_out", tokens_out_));
+  }
+  if (prompt_events_ != order_.prompt_events) {
+    return end(std::nullopt, worker_reset("it did not tell every token of the prompt"));
   }
   if (event->tokens_out != tokens_out_) {
     return end(std::nullopt, worker_reset("it counts other tokens than it sent"));

@@ -59,6 +59,7 @@ class Relay {
     bool holds_stream = false;  // no client is told of a token before Stream::release()
     // A worker that sends more is broken: what it sends is held in memory.
     std::int64_t tokens_max = std::numeric_limits<std::int64_t>::max();
+    std::int64_t prompt_events = 0;  // tokens of the prompt that it tells before them
     // Of a job of vectors or scores each token is one, and there are tokens_max.
     wire::Workload workload = wire::Workload::kCompletion;
     // What a receipt must say of the job; an empty text is not compared. Output hash and token count are compared with

@@ -262,6 +262,44 @@ TEST_F(RelayTest, LongerTokensThanTokensAreIsAWorkerReset) {
   EXPECT_EQ(run(std::move(asked)).error->code, ErrorCode::kWorkerReset);
 }
 
+// Tokens of the prompt are counted apart: none more, none less, and none that adds to the text.
+TEST_F(RelayTest, TokensOfThePromptAreThoseThatWereAskedFor) {
+  std::uint64_t execution = 1;
+  const auto told = [](int i, std::string text = "") {
+    return event("token", wire::encode(wire::WorkerTokenEvent{
+                              .t = std::move(text),
+                              .i = i,
+                              .id = 5,
+                              .prompt_logprobs = wire::PromptTokenLogprobs{.id = 5, .token = "p", .bytes = {112}}}));
+  };
+  const auto outcome_of = [&](const std::string& bytes, std::int64_t prompt_events) {
+    worker_sends(started() + bytes);
+    const std::string job_id = "job-" + std::to_string(execution + 1);
+    stream_ = hub_->open(base::JobId(job_id), wire::OnDisconnect::kResume);
+    stream_->queued({.job_id = job_id});
+    Relay::Order asked = order(execution++);
+    asked.tokens_max = 1;
+    asked.prompt_events = prompt_events;
+    return run(std::move(asked));
+  };
+  const auto whole = outcome_of(told(0) + told(1) + token(2, "a") + end(1), 2);
+  ASSERT_TRUE(whole.end) << whole.error->message;
+  EXPECT_EQ(whole.tokens_out, 1);
+  EXPECT_EQ(stream_->progress().tokens_count, 3);
+  EXPECT_EQ(stream_->progress().prompt_tokens_count, 2);
+  const std::pair<std::string, std::int64_t> wrong[] = {
+      {told(0) + told(1) + token(2, "a") + end(1), 1}, {told(0) + told(1) + token(2, "a") + end(1), 0},
+      {told(0) + token(1, "a") + end(1), 2},           {token(0, "a") + end(1), 1},
+      {told(0) + told(1) + token(2, "a") + end(3), 2}, {told(0, "x") + token(1, "a") + end(1), 1},
+      {token(0, "a") + told(1) + end(1), 1},           {told(0) + token(1, "a") + token(2, "b") + end(2), 1},
+  };
+  for (const auto& [bytes, asked] : wrong) {
+    const auto outcome = outcome_of(bytes, asked);
+    ASSERT_TRUE(outcome.error) << bytes;
+    EXPECT_EQ(outcome.error->code, ErrorCode::kWorkerReset) << bytes;
+  }
+}
+
 // A worker that says the end and keeps the answer open: nothing of it stays behind.
 TEST_F(RelayTest, AnAnswerThatStaysOpenBehindItsEndIsClosed) {
   net::ExchangePtr kept;

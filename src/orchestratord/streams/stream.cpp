@@ -420,6 +420,7 @@ Stream::Progress Stream::progress() const {
   const std::lock_guard lock(mutex_);
   Progress p;
   p.tokens_count = log_.tokens_count();
+  p.prompt_tokens_count = log_.prompt_tokens_count();
   p.finished = log_.finished();
   p.sealed = log_.sealed();
   p.clients_count = clients_.size();

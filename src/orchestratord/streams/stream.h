@@ -105,6 +105,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   struct Progress {
     EventId id;  // of the newest numbered event, or the terminal one
     std::int64_t tokens_count = 0;
+    std::int64_t prompt_tokens_count = 0;  // of these, that are the prompt's
     bool finished = false;
     bool sealed = false;
     std::size_t clients_count = 0;

@@ -102,14 +102,16 @@ class EngineInspector final : public ModelInspector {
     // Proposals change no answer: a model that cannot make them runs without.
     if (predicts && !compiled && compiled.error().code == ErrorCode::kModelIncompatible) compiled = compile(false);
     const auto model = TRY(std::move(compiled));
+    const std::uint32_t proposal_rows = engine::inference::speculation::proposal_rows_of(
+        static_cast<std::uint32_t>(shape.slots), options_.proposals_max);
     const engine::inference::EngineOptions options{
         .context_tokens =
             static_cast<std::uint32_t>(std::min<std::int64_t>(shape.context_tokens, model.config.context_tokens)),
         .slots = static_cast<std::uint32_t>(shape.slots),
         .kv_dtype = kv_dtype,
         .prefill_chunk = prefill_chunk_of(device),
-        .proposal_rows_max = engine::inference::speculation::proposal_rows_of(static_cast<std::uint32_t>(shape.slots),
-                                                                              options_.proposals_max),
+        .output_rows_max = engine::inference::output_rows_of(static_cast<std::uint32_t>(shape.slots), proposal_rows),
+        .proposal_rows_max = proposal_rows,
         .predicts = model.plans.predict.has_value(),
         .kv_tokens = static_cast<std::uint64_t>(shape.kv_tokens),
         .frame_patches_max = 0,

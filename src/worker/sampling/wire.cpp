@@ -10,16 +10,31 @@ engine::sampling::PenaltyScope scope_of(wire::PenaltyScope scope) {
                                               : engine::sampling::PenaltyScope::kAll;
 }
 
-// WireEntry: TokenLogprob or TokenLogprobs.
+// WireEntry: TokenLogprob, TokenLogprobs or PromptTokenLogprobs.
 template <class WireEntry>
-void fill(WireEntry& out, const engine::sampling::TokenLogprob& entry, const text::Tokenizer& tokenizer) {
-  const std::string_view bytes = tokenizer.token_bytes(entry.token);
+void spell(WireEntry& out, base::TokenId token, const text::Tokenizer& tokenizer) {
+  const std::string_view bytes = tokenizer.token_bytes(token);
   text::Utf8Assembler text;
-  out.id = index(entry.token);
-  out.logprob = entry.logprob;
+  out.id = index(token);
   out.token = text.push(bytes);
   out.token += text.finish();
   out.bytes.assign(bytes.begin(), bytes.end());
+}
+
+template <class WireEntry>
+void fill(WireEntry& out, const engine::sampling::TokenLogprob& entry, const text::Tokenizer& tokenizer) {
+  spell(out, entry.token, tokenizer);
+  out.logprob = entry.logprob;
+}
+
+// WireEntries: TokenLogprobs or PromptTokenLogprobs.
+template <class WireEntries>
+WireEntries filled(const engine::sampling::TokenLogprobs& logprobs, const text::Tokenizer& tokenizer) {
+  WireEntries out;
+  fill(out, logprobs.chosen, tokenizer);
+  out.top_logprobs.resize(logprobs.top_count);
+  for (std::size_t i = 0; i < logprobs.top_count; ++i) fill(out.top_logprobs[i], logprobs.top[i], tokenizer);
+  return out;
 }
 
 }  // namespace
@@ -64,11 +79,18 @@ engine::sampling::SamplingParams engine_params(const wire::ExecuteRequest& reque
 }
 
 wire::TokenLogprobs wire_logprobs(const engine::sampling::TokenLogprobs& logprobs, const text::Tokenizer& tokenizer) {
-  wire::TokenLogprobs out;
-  fill(out, logprobs.chosen, tokenizer);
-  out.top_logprobs.resize(logprobs.top_count);
-  for (std::size_t i = 0; i < logprobs.top_count; ++i) fill(out.top_logprobs[i], logprobs.top[i], tokenizer);
+  return filled<wire::TokenLogprobs>(logprobs, tokenizer);
+}
+
+wire::PromptTokenLogprobs first_logprobs(base::TokenId token, const text::Tokenizer& tokenizer) {
+  wire::PromptTokenLogprobs out;
+  spell(out, token, tokenizer);
   return out;
+}
+
+wire::PromptTokenLogprobs prompt_logprobs(const engine::sampling::TokenLogprobs& logprobs,
+                                          const text::Tokenizer& tokenizer) {
+  return filled<wire::PromptTokenLogprobs>(logprobs, tokenizer);
 }
 
 }  // namespace llorch::worker::sampling

@@ -25,7 +25,9 @@ base::Result<> fit_parameters(wire::SamplingRequest& sampling, const wire::Model
   for (const std::string_view name : wire::names_of_changed_fields(sampling)) {
     if (std::ranges::find(*facts.parameters, name) != facts.parameters->end()) continue;
     if (std::ranges::find(api_defaults, name) == api_defaults.end()) {
-      return refuse(name, "it does not know this parameter");
+      return refuse(name, name == "prompt_logprobs"
+                              ? "it tells no log-probabilities of a prompt, which echo beside logprobs asks for as well"
+                              : "it does not know this parameter");
     }
     wire::reset_field(sampling, name);
   }

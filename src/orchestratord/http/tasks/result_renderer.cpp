@@ -16,6 +16,12 @@ void ResultRenderer::token(const streams::TokenView& token, const streams::Event
     result_.scores->push_back(chat::score_of(token.t));
     return;
   }
+  if (token.of_prompt) {
+    auto logprobs = wire::decode<wire::PromptTokenLogprobs>(token.logprobs);
+    ASSERT(logprobs);  // the relay encoded them
+    if (!result_.prompt_logprobs) result_.prompt_logprobs.emplace();
+    return result_.prompt_logprobs->push_back(*std::move(logprobs));
+  }
   result_.text += token.t;
   if (token.logprobs.empty()) return;
   auto logprobs = wire::decode<wire::TokenLogprobs>(token.logprobs);

@@ -41,6 +41,21 @@ TEST(ResultRenderer, LogprobsAreThoseOfTheTokens) {
   EXPECT_EQ(wire::encode(result->logprobs->front()), wire::encode(logprobs));
 }
 
+TEST(ResultRenderer, LogprobsOfThePromptStandApart) {
+  ResultRenderer renderer("job-1", "task-1", wire::Workload::kCompletion);
+  std::string out;
+  const wire::PromptTokenLogprobs first{.id = 4, .token = "p", .bytes = {112}};
+  renderer.token({.t = "", .i = 0, .logprobs = wire::encode(first), .of_prompt = true}, {2, 0}, out);
+  renderer.token({.t = "a", .i = 1}, {3, 0}, out);
+  renderer.end({.job_id = "job-1", .tokens_out = 1}, {4, 0}, out);
+  const auto result = wire::decode<wire::TaskResult>(out, wire::UnknownKeys::kRefuse);
+  ASSERT_TRUE(result && result->prompt_logprobs) << out;
+  ASSERT_EQ(result->prompt_logprobs->size(), 1u);
+  EXPECT_EQ(wire::encode(result->prompt_logprobs->front()), wire::encode(first));
+  EXPECT_FALSE(result->logprobs);
+  EXPECT_EQ(result->text, "a");
+}
+
 TEST(ResultRenderer, TokensOfAnEmbeddingJobAreItsVectors) {
   ResultRenderer renderer("job-1", "task-1", wire::Workload::kEmbedding);
   std::string out;

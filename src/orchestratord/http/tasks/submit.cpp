@@ -42,6 +42,16 @@ std::string prompt_sha256(const wire::SubmitRequest& request, const Prepared& pr
   return base::to_hex(wire::digest_of(*request.prompt));
 }
 
+base::Result<> check_prompt_logprobs(const wire::SamplingRequest& sampling, const Prepared& prepared,
+                                     std::size_t prompt_tokens) {
+  if (sampling.prompt_logprobs.value_or(false) && !prepared.images.images.empty()) {
+    return chat::refused(
+        "prompt_logprobs", "combination",
+        "tokens that stand for an image have no log-probabilities; leave the images or prompt_logprobs out");
+  }
+  return wire::validate_prompt_logprobs(sampling, prompt_tokens);
+}
+
 Error stopping_error() {
   return Error{ErrorCode::kShuttingDown, "orchestratord is stopping; try again when it is back", {}}.with(
       "retry_after_ms", std::int64_t{1000});
@@ -323,6 +333,9 @@ void Submitter::tokenise(const PendingPtr& pending, const std::string& model_ref
   for (const auto token : prepared->prompt.tokens) tokens.push_back(static_cast<std::int32_t>(base::index(token)));
   const auto fits = wire::validate_for_vocabulary(request.sampling, model.tokenizer->facts().vocab_size);
   if (!fits) return finish(pending, base::fail(fits.error()));
+  if (const auto told = check_prompt_logprobs(request.sampling, *prepared, tokens.size()); !told) {
+    return finish(pending, base::fail(told.error()));
+  }
   const auto stops = text::validate_stop_strings(*model.tokenizer, request.stop);
   if (!stops) return finish(pending, base::fail(stops.error()));
   if (const auto constraint = check_constraint(request.sampling, model); !constraint) {
@@ -402,6 +415,7 @@ void Submitter::make_job(const PendingPtr& pending, const std::string& model_ref
   record.params = params_json(execution, request.placement, pending->charged_max_tokens.has_value());
   job->payload = wire::execute_message(execution);
   job->parameters_sha256 = wire::parameters_sha256(execution);
+  job->prompt_events = wire::prompt_events_count(execution);
   // From here on only the payload is held.
   request.prompt.reset();
   request.suffix.reset();

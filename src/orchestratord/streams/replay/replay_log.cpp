@@ -51,6 +51,12 @@ base::Result<> ReplayLog::token(const TokenView& token) {
     ++attempt_tokens_;
     return {};
   }
+  if (token.of_prompt && prompt_tokens_count_ != tokens_count()) {
+    return base::fail(
+        base::Error{base::ErrorCode::kWorkerReset, "the worker told of the prompt behind the output", {}}.with(
+            "index", token.i));
+  }
+  prompt_tokens_count_ += token.of_prompt;
   const auto text_size = static_cast<std::uint32_t>(token.t.size());
   hash_.update_u32_le(static_cast<std::uint32_t>(token.i)).update_u32_le(text_size).update(token.t);
   prefix_ = first_8_bytes(hash_.digest());
@@ -77,6 +83,7 @@ void ReplayLog::drop_tokens() {
   ASSERT(finished());
   std::string().swap(bytes_);
   std::vector<Held>().swap(tokens_);
+  prompt_tokens_count_ = 0;
 }
 
 void ReplayLog::finish(Terminal terminal) {
@@ -97,7 +104,8 @@ TokenView ReplayLog::held(std::int64_t i) const {
   return {.t = bytes.substr(0, token.text_size),
           .i = i,
           .logprobs = bytes.substr(token.text_size),
-          .id = token.id == kNoId ? std::nullopt : std::optional(token.id)};
+          .id = token.id == kNoId ? std::nullopt : std::optional(token.id),
+          .of_prompt = i < prompt_tokens_count_};
 }
 
 void ReplayLog::render(std::int64_t seq, Renderer& renderer, std::string& out) const {

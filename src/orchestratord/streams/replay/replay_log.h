@@ -32,7 +32,8 @@ class ReplayLog {
   // The tokens of the next attempt begin at 0. Those already held are compared, not kept again.
   void begin_attempt() { attempt_tokens_ = 0; }
   // REPLAY_DIVERGED: another text, id or logprobs than those held. WORKER_RESET: `i` is not the next index of this
-  // attempt. Of the hash are only `i` and the text. REQUIRES started() before, not finished.
+  // attempt, or a token of the prompt follows on one of the output. Of the hash are only `i` and the text. REQUIRES started()
+  // before, not finished.
   base::Result<> token(const TokenView& token);
 
   // From here on token() changes nothing and advance() renders no token any more, held or not (ORCH-3026).
@@ -52,6 +53,8 @@ class ReplayLog {
   // The id the terminal event has, or would have now.
   EventId terminal_id() const { return {kFirstTokenSeq + tokens_count(), prefix_}; }
   std::int64_t tokens_count() const { return static_cast<std::int64_t>(tokens_.size()); }
+  // Of them, those of the prompt; they are the first.
+  std::int64_t prompt_tokens_count() const { return prompt_tokens_count_; }
   // Numbered events held, without the terminal one: those with seq 0 .. count-1.
   std::int64_t events_count() const { return queued_.has_value() + started_.has_value() + tokens_count(); }
   EventId id_of(std::int64_t seq) const;  // REQUIRES 0 <= seq < events_count()
@@ -81,7 +84,8 @@ class ReplayLog {
   std::optional<wire::StartedEvent> started_;
   std::string bytes_;         // of all tokens, one after the other
   std::vector<Held> tokens_;  // by index
-  base::Sha256 hash_;         // of all tokens held
+  std::int64_t prompt_tokens_count_ = 0;
+  base::Sha256 hash_;  // of all tokens held
   std::uint64_t empty_prefix_ = 0;
   std::uint64_t prefix_ = 0;         // of hash_
   std::int64_t attempt_tokens_ = 0;  // of the current attempt

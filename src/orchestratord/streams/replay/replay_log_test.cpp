@@ -500,5 +500,38 @@ TEST(Reconnect, AnyDisturbanceGivesTheSameEvents) {
   }));
 }
 
+wire::PromptTokenLogprobs prompt_logprobs_of(std::int64_t id) {
+  return {.id = id,
+          .logprob = id == 1 ? std::nullopt : std::optional(-0.5),
+          .token = "p",
+          .bytes = {112},
+          .top_logprobs = {}};
+}
+
+// The prompt's tokens are events like any: numbered, resumed behind, compared when the job is run again.
+TEST(ReplayLog, TokensOfThePromptComeFirstAndSayThatTheyAre) {
+  const std::string first = wire::encode(prompt_logprobs_of(1)), second = wire::encode(prompt_logprobs_of(2));
+  const TokenView prompt[] = {{.t = "", .i = 0, .logprobs = first, .of_prompt = true},
+                              {.t = "", .i = 1, .logprobs = second, .of_prompt = true}};
+  ReplayLog log = log_with({});
+  for (const TokenView& token : prompt) ASSERT_TRUE(log.token(token));
+  ASSERT_TRUE(log.token({.t = "a", .i = 2}));
+  EXPECT_EQ(log.tokens_count(), 3);
+  EXPECT_EQ(log.prompt_tokens_count(), 2);
+  EXPECT_EQ(log.token({.t = "", .i = 3, .logprobs = second, .of_prompt = true}).error().code, ErrorCode::kWorkerReset);
+  const wire::TokenEvent shown{.i = 1, .prompt_logprobs = prompt_logprobs_of(2)};
+  EXPECT_NE(event_of(log, 3).find("data: " + wire::encode(shown) + "\n"), std::string::npos) << event_of(log, 3);
+  EXPECT_EQ(event_of(log, 4).find("prompt_logprobs"), std::string::npos);
+
+  log.begin_attempt();
+  for (const TokenView& token : prompt) EXPECT_TRUE(log.token(token));
+  EXPECT_EQ(log.tokens_count(), 3) << "the same again";
+  for (TokenView other : {TokenView{.t = "", .i = 0, .logprobs = second, .of_prompt = true},
+                          TokenView{.t = "", .i = 0, .logprobs = first}, TokenView{.t = "", .i = 0}}) {
+    log.begin_attempt();
+    EXPECT_EQ(log.token(other).error().code, ErrorCode::kReplayDiverged);
+  }
+}
+
 }  // namespace
 }  // namespace llorch::orchestratord::streams

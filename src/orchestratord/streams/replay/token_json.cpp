@@ -55,7 +55,8 @@ void append_token_json(std::string& out, const TokenView& token) {
   out.append(",\"i\":");
   std::array<char, 20> digits;
   out.append(digits.data(), std::to_chars(digits.data(), digits.data() + digits.size(), token.i).ptr);
-  if (!token.logprobs.empty()) out.append(",\"logprobs\":").append(token.logprobs);
+  if (!token.logprobs.empty())
+    out.append(token.of_prompt ? ",\"prompt_logprobs\":" : ",\"logprobs\":").append(token.logprobs);
   out += '}';
 }
 

@@ -15,6 +15,7 @@ struct TokenView {
   std::int64_t i = 0;                 // 0, 1, 2, ...
   std::string_view logprobs{};        // JSON of wire::TokenLogprobs; empty: none
   std::optional<base::TokenId> id{};  // in the model's vocabulary; absent: the worker did not say
+  bool of_prompt = false;  // no token of the output: `t` is empty, and `logprobs` of wire::PromptTokenLogprobs
   bool operator==(const TokenView&) const = default;
 };
 
