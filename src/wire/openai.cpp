@@ -223,7 +223,7 @@ struct Codec<TokensMax> {
   static void write(std::string& out, const TokensMax& v) { Codec<std::int64_t>::write(out, v.tokens.value_or(-1)); }
   static bj::object schema(const Bounds& b) {
     bj::object out = integer_schema({-std::numeric_limits<double>::infinity(), b.max});
-    out["not"] = bj::object{{"const", 0}};
+    if (b.min > 0) out["not"] = bj::object{{"const", 0}};
     return out;
   }
 };
@@ -642,11 +642,11 @@ struct Table<TextCompletionRequest> {
   static Fields own() {
     return {required("prompt", &S::prompt, "Text to continue or its token ids, or several.", {0, kRequestBytesMax}),
             optional("max_tokens", &S::max_tokens,
-                     "Tokens to generate at most. Omitted: 16. Below 0: what the context has room for.",
-                     {1, kOutputTokensAskedMax}),
+                     "Tokens to generate at most. Omitted: 16. Below 0: what the context has room for. 0: with echo.",
+                     {0, kOutputTokensAskedMax}),
             optional("logprobs", &S::logprobs,
-                     "Every token comes with its log-probability and this many likelier ones.", {0, 5}),
-            optional("echo", &S::echo, "The text begins with the prompt. Not with logprobs."),
+                     "Every token comes with its log-probability and this many likelier ones.", {0, 20}),
+            optional("echo", &S::echo, "The text begins with the prompt; with logprobs so do they."),
             optional("best_of", &S::best_of, "As n; left out it is."),
             optional("user", &S::user, "Accepted; changes nothing."),
             optional("suffix", &S::suffix,

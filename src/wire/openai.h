@@ -61,7 +61,7 @@ struct OpenAiSeed {
   std::uint64_t bits = 0;
 };
 
-// On the wire an integer; below 0 there is no limit. 0 is refused.
+// On the wire an integer; below 0 there is no limit. 0 is refused, but for a completion that says the prompt again.
 struct TokensMax {
   std::optional<std::int64_t> tokens;  // absent: no limit
 };

@@ -111,7 +111,7 @@ net::ExchangePtr Choices::exchange(std::int64_t index) {
 void Choices::note_end(std::int64_t index, const wire::EndEvent& event) {
   const std::lock_guard lock(mutex_);
   if (index % options_.choices_per_prompt == 0) total_.tokens_in += event.tokens_in;
-  total_.tokens_out += event.tokens_out;
+  total_.tokens_out += told_end(options_, event).tokens_out;
   std::string fingerprint;
   append_fingerprint(fingerprint, event);
   has_one_fingerprint_ = has_one_fingerprint_ && fingerprint_.value_or(fingerprint) == fingerprint;

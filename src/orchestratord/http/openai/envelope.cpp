@@ -42,6 +42,14 @@ std::string_view finish_reason(wire::StopReason reason) {
   return cut ? "length" : "stop";
 }
 
+wire::EndEvent told_end(const AnswerOptions& options, const wire::EndEvent& end) {
+  wire::EndEvent out = end;
+  if (!options.hides_output) return out;
+  out.tokens_out = 0;
+  out.stop_reason = wire::StopReason::kMaxTokens;
+  return out;
+}
+
 void append_usage(std::string& out, const wire::EndEvent& end) {
   base::append(out, R"({{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{}}})", end.tokens_in, end.tokens_out,
                end.tokens_in + end.tokens_out);

@@ -21,6 +21,9 @@ net::http::Headers with_request_id(net::http::Headers headers, const base::Corre
 
 std::string_view finish_reason(wire::StopReason reason);
 
+// The end as usage and finish_reason have it: an output that is not told is none.
+wire::EndEvent told_end(const AnswerOptions& options, const wire::EndEvent& end);
+
 // Appends the object {"prompt_tokens","completion_tokens","total_tokens"}.
 void append_usage(std::string& out, const wire::EndEvent& end);
 

@@ -169,7 +169,7 @@ void Gateway::submit_next(const std::shared_ptr<Admissions>& admissions) {
 void Gateway::answer_choices(const Admissions& admissions) const {
   AnswerOptions options = *admissions.call.text_answer();
   options.reading = admissions.admitted.front().reading;
-  const bool echoes = !options.echo.empty();
+  const bool echoes = !options.echo.empty() || options.echo_logprobs;
   const auto echo_of = [&](std::int64_t index) {
     if (!echoes || admissions.call.prompts.empty()) return options.echo;
     return admissions.call.prompts[static_cast<std::size_t>(index / options.choices_per_prompt)].text;

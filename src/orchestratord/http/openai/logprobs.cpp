@@ -16,6 +16,10 @@ std::string& next_element(std::string& list) {
   return list;
 }
 
+std::int64_t code_points_in(std::string_view text) {
+  return std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; });
+}
+
 // {"token":logprob,...}: of equal texts the likeliest stays, for a key stands once.
 void append_top(std::string& out, const std::vector<wire::TokenLogprob>& top) {
   out += '{';
@@ -34,20 +38,37 @@ void append_top(std::string& out, const std::vector<wire::TokenLogprob>& top) {
 void LogprobsWriter::add(const streams::TokenView& token) {
   if (!token.logprobs.empty()) {
     if (endpoint_ == Endpoint::kCompletions) {
-      add_to_lists(token);
+      // The relay let none but whole ones pass.
+      if (const auto logprobs = wire::decode<wire::TokenLogprobs>(token.logprobs)) add_to_lists(*logprobs);
     } else {
       next_element(content_) += token.logprobs;
     }
   }
-  code_points_ += std::ranges::count_if(token.t, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; });
+  code_points_ += code_points_in(token.t);
 }
 
-void LogprobsWriter::add_to_lists(const streams::TokenView& token) {
-  const auto logprobs = wire::decode<wire::TokenLogprobs>(token.logprobs);
-  if (!logprobs) return;  // the relay let none but whole ones pass
-  base::append_json_string(next_element(tokens_), logprobs->token);
-  next_element(values_) += fmt::format("{}", logprobs->logprob);
-  append_top(next_element(tops_), logprobs->top_logprobs);
+std::string LogprobsWriter::add_prompt(const streams::TokenView& token, std::string_view text) {
+  const auto logprobs = wire::decode<wire::PromptTokenLogprobs>(token.logprobs);
+  if (!logprobs) return {};
+  add_to_lists(*logprobs);
+  std::string bytes(logprobs->bytes.begin(), logprobs->bytes.end());
+  // Some tokenizers put a space before a text.
+  const bool is_put = code_points_ == 0 && !text.empty() && bytes.starts_with(' ') && !text.starts_with(' ');
+  code_points_ += code_points_in(bytes) - is_put;
+  return bytes;
+}
+
+// `logprob` is a number, or a number or nothing.
+template <class Logprobs>
+void LogprobsWriter::add_to_lists(const Logprobs& logprobs) {
+  const std::optional<double> logprob = logprobs.logprob;
+  base::append_json_string(next_element(tokens_), logprobs.token);
+  next_element(values_) += logprob ? fmt::format("{}", *logprob) : "null";
+  if (logprob) {
+    append_top(next_element(tops_), logprobs.top_logprobs);
+  } else {
+    next_element(tops_) += "null";
+  }
   next_element(offsets_) += fmt::format("{}", code_points_);
 }
 

@@ -110,8 +110,19 @@ void ChunkRenderer::append_parts(std::string& out) {
   if (!has_text && options_.logprobs) append_text("", out);
 }
 
+// Bytes of the prompt's last tokens that are no whole character.
+void ChunkRenderer::end_echo(std::string& out) {
+  if (const std::string rest = echo_.finish(); !rest.empty()) append_text(rest, out);
+}
+
 void ChunkRenderer::token(const streams::TokenView& token, const streams::EventId&, std::string& out) {
   begin(out);
+  if (token.of_prompt) {
+    const std::string bytes = logprobs_.add_prompt(token, options_.echo);
+    return append_text(options_.echo.empty() ? echo_.push(bytes) : "", out);
+  }
+  end_echo(out);
+  if (options_.hides_output) return;
   if (options_.logprobs) logprobs_.add(token);
   if (reader_) {
     reader_->take(token, parts_);
@@ -129,11 +140,12 @@ void ChunkRenderer::end(const wire::EndEvent& event, const streams::EventId&, st
   out += opening_;
   out += options_.endpoint == Endpoint::kChat ? R"(,"delta":{})" : R"(,"text":"")";
   const std::size_t calls = reader_ ? reader_->calls() : 0;
+  const wire::EndEvent told = told_end(options_, event);
   out.append(R"(,"logprobs":null,"finish_reason":")");
-  out.append(finish_reason_with(calls, event.stop_reason)).append(R"("}])");
+  out.append(finish_reason_with(calls, told.stop_reason)).append(R"("}])");
   append_provenance(out, event);
   out += "}\n\n";
-  if (options_.choices == 1) append_stream_end(out, options_, identity_, event);
+  if (options_.choices == 1) append_stream_end(out, options_, identity_, told);
 }
 
 void ChunkRenderer::error(const wire::ErrorBody& error, const std::optional<streams::EventId>&, std::string& out) {
@@ -167,6 +179,13 @@ void BodyRenderer::take_parts() {
 }
 
 void BodyRenderer::token(const streams::TokenView& token, const streams::EventId&, std::string&) {
+  if (token.of_prompt) {
+    const std::string bytes = logprobs_.add_prompt(token, options_.echo);
+    if (options_.echo.empty()) text_ += echo_.push(bytes);
+    return;
+  }
+  text_ += echo_.finish();
+  if (options_.hides_output) return;
   if (options_.logprobs) logprobs_.add(token);
   if (!reader_) {
     text_ += token.t;
@@ -194,7 +213,9 @@ void BodyRenderer::append_choice(const wire::EndEvent& event, std::string& out) 
   out += chat ? R"(},"logprobs":)" : R"(,"logprobs":)";
   logprobs_.write(out);
   const std::size_t calls = reader_ ? reader_->calls() : 0;
-  out.append(R"(,"finish_reason":")").append(finish_reason_with(calls, event.stop_reason)).append("\"");
+  out.append(R"(,"finish_reason":")")
+      .append(finish_reason_with(calls, told_end(options_, event).stop_reason))
+      .append("\"");
 }
 
 void BodyRenderer::end(const wire::EndEvent& event, const streams::EventId&, std::string& out) {
@@ -207,7 +228,7 @@ void BodyRenderer::end(const wire::EndEvent& event, const streams::EventId&, std
     body.append(opening_).append(R"(,"choices":[)");
     append_choice(event, body);
     body += R"(}],"usage":)";
-    append_usage(body, event);
+    append_usage(body, told_end(options_, event));
     append_provenance(body, event);
   } else {
     append_choice(event, body);

@@ -7,6 +7,7 @@
 #include "orchestratord/http/openai/envelope.h"
 #include "orchestratord/http/openai/logprobs.h"
 #include "orchestratord/streams/renderer.h"
+#include "text/text_stream.h"
 
 namespace llorch::orchestratord::http::openai {
 
@@ -36,6 +37,7 @@ class ChunkRenderer final : public streams::Renderer {
   void append_thought(std::string_view text, std::string& out);
   void append_call(const chat::Part& call, std::string& out);
   void append_parts(std::string& out);
+  void end_echo(std::string& out);
 
   const AnswerOptions options_;
   const AnswerIdentity identity_;
@@ -43,6 +45,7 @@ class ChunkRenderer final : public streams::Renderer {
   LogprobsWriter logprobs_;
   std::optional<chat::OutputReader> reader_;  // absent: the output is content, all of it
   std::vector<chat::Part> parts_;             // that the last token completed
+  text::Utf8Assembler echo_;                  // of the prompt's tokens, where they are its text
   std::optional<wire::QueuedEvent> wait_;     // until the job starts
   bool begun_ = false;
 };
@@ -67,6 +70,7 @@ class BodyRenderer final : public streams::WholeRenderer {
   LogprobsWriter logprobs_;
   std::optional<chat::OutputReader> reader_;  // absent: the output is content, all of it
   std::vector<chat::Part> parts_;             // that the last token completed
+  text::Utf8Assembler echo_;                  // of the prompt's tokens, where they are its text
   std::string text_, thought_;
   std::string calls_;  // JSON, separated by commas
 };

@@ -113,6 +113,92 @@ TEST(OpenAiRenderers, ACompletionIsOneBody) {
   EXPECT_NE(transcript(echo).find("\"text\":\"Once H\xC3\xA9 \\\"a\\\"\\n\""), std::string::npos);
 }
 
+constexpr std::string_view kPromptLogprobs[] = {
+    R"({"id":1,"token":"","bytes":[],"top_logprobs":[]})",
+    R"({"id":8,"logprob":-2.5,"token":" H","bytes":[32,72],"top_logprobs":[{"id":9,"logprob":-0.5,"token":"O","bytes":[79]}]})",
+    R"({"id":7,"logprob":-1,"token":"\ufffd","bytes":[195],"top_logprobs":[]})",
+    R"({"id":6,"logprob":-0.125,"token":"\ufffd","bytes":[169],"top_logprobs":[]})"};
+
+// Four tokens of a prompt, the first of them a control token, and one of the output.
+std::string scored_transcript(streams::Renderer& renderer) {
+  std::string out;
+  renderer.started({.job_id = kIdentity.job_id.value, .seed = 7}, {}, out);
+  std::int64_t i = 0;
+  for (const std::string_view logprobs : kPromptLogprobs)
+    renderer.token({.t = "", .i = i++, .logprobs = logprobs, .of_prompt = true}, {}, out);
+  renderer.token({.t = "H\xC3\xA9", .i = i, .logprobs = kLogprobs[0]}, {}, out);
+  renderer.end(ended(wire::StopReason::kEos), {}, out);
+  return out;
+}
+
+boost::json::object scored_choice(const AnswerOptions& options) {
+  BodyRenderer renderer(options, kIdentity);
+  const std::string body = scored_transcript(renderer);
+  EXPECT_EQ(renderer.head().status, 200) << body;
+  return boost::json::parse(body).at("choices").at(0).as_object();
+}
+
+AnswerOptions echo_options(std::string echo) {
+  AnswerOptions options = options_of(Endpoint::kCompletions, false);
+  options.logprobs = options.echo_logprobs = true;
+  options.echo = std::move(echo);
+  return options;
+}
+
+// OpenAI's lists, from the prompt's first token on.
+TEST(OpenAiRenderers, AnEchoHasTheLogprobsOfThePrompt) {
+  const auto of_ids = scored_choice(echo_options(""));
+  EXPECT_EQ(of_ids.at("text"), " H\xC3\xA9H\xC3\xA9") << "what the tokens say together";
+  EXPECT_EQ(boost::json::serialize(of_ids.at("logprobs").at("token_logprobs")), "[null,-2.5E0,-1,-1.25E-1,-5E-1]");
+  EXPECT_EQ(boost::json::serialize(of_ids.at("logprobs").at("tokens")),
+            "[\"\",\" H\",\"\xEF\xBF\xBD\",\"\xEF\xBF\xBD\",\"H\xC3\xA9\"]");
+  EXPECT_EQ(boost::json::serialize(of_ids.at("logprobs").at("top_logprobs")),
+            "[null,{\"O\":-5E-1},{},{},{\"H\xC3\xA9\":-5E-1,\"He\":-1.5E0}]");
+  EXPECT_EQ(boost::json::serialize(of_ids.at("logprobs").at("text_offset")), "[0,0,2,3,3]");
+}
+
+// A tokenizer may put a space before a text; offsets are the text's.
+TEST(OpenAiRenderers, AnEchoOfATextIsThatText) {
+  const auto of_text = scored_choice(echo_options("H\xC3\xA9"));
+  EXPECT_EQ(of_text.at("text"), "H\xC3\xA9H\xC3\xA9");
+  EXPECT_EQ(boost::json::serialize(of_text.at("logprobs").at("text_offset")), "[0,0,1,2,2]");
+}
+
+TEST(OpenAiRenderers, AnEchoWithoutTokensIsThePromptAlone) {
+  AnswerOptions options = echo_options("");
+  options.hides_output = true;
+  const auto alone = scored_choice(options);
+  EXPECT_EQ(alone.at("text"), " H\xC3\xA9");
+  EXPECT_EQ(alone.at("finish_reason"), "length");
+  EXPECT_EQ(alone.at("logprobs").at("tokens").as_array().size(), 4u);
+  BodyRenderer renderer(options, kIdentity);
+  const auto body = boost::json::parse(scored_transcript(renderer));
+  EXPECT_EQ(body.at("usage").at("completion_tokens"), 0);
+  EXPECT_EQ(body.at("llorch").at("tokens_out"), 3) << "what was made";
+}
+
+TEST(OpenAiRenderers, AnEchoWithLogprobsStreams) {
+  for (const char* echo : {"", "H\xC3\xA9"}) {
+    AnswerOptions options = echo_options(echo);
+    const auto whole = scored_choice(options);
+    options.stream = true;
+    ChunkRenderer renderer(options, kIdentity);
+    const std::string bytes = scored_transcript(renderer);
+    std::string text;
+    boost::json::array values;
+    for (std::size_t at = 0; (at = bytes.find("data: {", at)) != std::string::npos; ++at) {
+      const auto chunk = boost::json::parse(bytes.substr(at + 6, bytes.find("\n\n", at) - at - 6));
+      const auto& choice = chunk.at("choices").at(0);
+      text += choice.at("text").as_string().c_str();
+      if (choice.at("logprobs").is_null()) continue;
+      for (const auto& value : choice.at("logprobs").at("token_logprobs").as_array()) values.push_back(value);
+    }
+    EXPECT_EQ(text, whole.at("text").as_string().c_str()) << bytes;
+    EXPECT_EQ(boost::json::serialize(values), boost::json::serialize(whole.at("logprobs").at("token_logprobs")))
+        << bytes;
+  }
+}
+
 AnswerOptions response_options(bool stream, bool logprobs) {
   AnswerOptions options = options_of(Endpoint::kResponses, stream);
   options.logprobs = logprobs;

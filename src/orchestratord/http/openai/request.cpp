@@ -145,6 +145,23 @@ base::Result<> check_submissions(Request& request) {
   return {};
 }
 
+base::Result<> set_echo(Request& request) {
+  wire::SubmitRequest& submission = request.submission;
+  if (request.answer.logprobs) {
+    if (submission.suffix) {
+      return refused("suffix", "combination",
+                     "with suffix the model reads other tokens than the prompt's; leave out "
+                     "suffix, or echo or logprobs");
+    }
+    submission.sampling.prompt_logprobs = request.answer.echo_logprobs = true;
+  } else if (submission.prompt->has_tokens()) {
+    return refused("echo", "combination",
+                   "echo of token ids needs logprobs, with which the worker tells what they say");
+  }
+  request.answer.echo = submission.prompt->text;  // of the first; Gateway has the others'
+  return {};
+}
+
 void set_service_tier(const std::optional<wire::ServiceTier>& tier, Request& request) {
   request.answer.is_flex = tier == wire::ServiceTier::kFlex;
   if (request.answer.is_flex) request.submission.priority = wire::Priority::kBatch;
@@ -267,21 +284,19 @@ base::Result<Request> decode_completion(std::string_view text) {
   } else {
     submission.parse_special = true;
   }
-  submission.max_tokens = chat::lowered_tokens(body.max_tokens ? body.max_tokens->tokens : kCompletionTokens);
+  const std::optional<std::int64_t> tokens_max = body.max_tokens ? body.max_tokens->tokens : kCompletionTokens;
+  out.answer.hides_output = tokens_max == 0;
+  submission.max_tokens = out.answer.hides_output ? 1 : chat::lowered_tokens(tokens_max);
   TRY(set_llamacpp_fields(body.llamacpp, submission));
   submission.sampling.logprobs = body.logprobs.has_value();
   submission.sampling.top_logprobs = body.logprobs.value_or(0);
   out.answer.endpoint = Endpoint::kCompletions;
   out.answer.logprobs = submission.sampling.logprobs;
-  if (body.echo.value_or(false)) {
-    if (out.answer.logprobs) {
-      return refused("echo", "combination", "echo needs logprobs left out: tokens of the prompt have none here");
-    }
-    if (submission.prompt->has_tokens()) {
-      return refused("echo", "combination", "echo needs a prompt of text: what token ids say is not told");
-    }
-    out.answer.echo = submission.prompt->text;  // of the first; Gateway has the others'
+  if (out.answer.hides_output && !body.echo.value_or(false)) {
+    return refused("max_tokens", "combination",
+                   "max_tokens 0 makes no output, so it needs echo: the prompt is the answer");
   }
+  if (body.echo.value_or(false)) TRY(set_echo(out));
   TRY(check_submissions(out));
   return out;
 }

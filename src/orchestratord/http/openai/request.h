@@ -38,8 +38,10 @@ struct AnswerOptions {
   ConversationUse conversation{};    // of a response that is a turn of a conversation
   bool is_flex = false;              // the answer's service_tier; completions have none
   std::string echo;                  // text that the output begins with
-  std::string asked;                 // of a response: members of the request that it repeats, `"name":value,...`
-  MemberNames members{};             // of the response's tools
+  bool echo_logprobs = false;  // its log-probabilities do, too; where `echo` is empty, the text is what the tokens say
+  bool hides_output = false;   // one token is made and not told
+  std::string asked;           // of a response: members of the request that it repeats, `"name":value,...`
+  MemberNames members{};       // of the response's tools
   std::shared_ptr<const chat::Reading> reading{};  // tasks::Admission::reading
   // Of several choices (choices.h) a renderer makes this one's part; then the answer has the first job's id.
   std::int64_t choices = 1;  // of all prompts

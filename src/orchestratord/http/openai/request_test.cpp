@@ -60,7 +60,8 @@ TEST(OpenAiRequests, BelowZeroTokensIsNoLimit) {
   for (const char* none : {R"("max_tokens":0)", R"("max_completion_tokens":0)"}) {
     EXPECT_EQ(detail(decode_chat(chat_body(none)).error(), "reason"), "range") << none;
   }
-  EXPECT_EQ(detail(decode_completion(R"({"model":"m","prompt":"p","max_tokens":0})").error(), "reason"), "range");
+  EXPECT_EQ(detail(decode_completion(R"({"model":"m","prompt":"p","max_tokens":0})").error(), "reason"), "combination")
+      << "only where the prompt is the answer";
 }
 
 TEST(OpenAiRequests, ASeedBelow0IsTheOneOfTheSameBits) {
@@ -140,6 +141,25 @@ TEST(OpenAiCompletion, FieldsReachTheSubmission) {
   EXPECT_EQ(several.answer.choices_per_prompt, 3);
 }
 
+// As lm-evaluation-harness asks for the log-probabilities of a text.
+TEST(OpenAiCompletion, AnEchoWithLogprobsTellsThoseOfThePrompt) {
+  const auto scored = decode_completion(
+      R"({"model":"m","prompt":[[5,6],"b"],"max_tokens":1,"logprobs":1,"echo":true,"seed":1234,"temperature":0})");
+  ASSERT_TRUE(scored) << scored.error().message;
+  EXPECT_EQ(scored->submission.sampling.prompt_logprobs, true);
+  EXPECT_TRUE(scored->submission.sampling.logprobs);
+  EXPECT_EQ(scored->submission.sampling.top_logprobs, 1);
+  EXPECT_TRUE(scored->answer.echo_logprobs);
+  EXPECT_EQ(scored->answer.echo, "");
+  EXPECT_FALSE(scored->answer.hides_output);
+  EXPECT_FALSE(completion(R"("echo":true)").submission.sampling.prompt_logprobs);
+  EXPECT_FALSE(completion(R"("logprobs":1)").submission.sampling.prompt_logprobs);
+  const Request prompt_alone = completion(R"("echo":true,"logprobs":20,"max_tokens":0)");
+  EXPECT_TRUE(prompt_alone.answer.hides_output);
+  EXPECT_EQ(prompt_alone.answer.echo, "p");
+  EXPECT_EQ(prompt_alone.submission.max_tokens, 1);
+}
+
 TEST(OpenAiCompletion, TheOutputStandsBetweenPromptAndSuffix) {
   const auto request = decode_completion(R"({"model":"m","prompt":"","suffix":"s"})");
   ASSERT_TRUE(request) << request.error().message;
@@ -179,8 +199,9 @@ TEST(OpenAiCompletion, RefusalsNameTheFieldAndTheReason) {
       {R"({"model":"m","prompt":["p",[1]],"suffix":"s"})", "suffix", "combination"},
       {R"({"model":"m","prompt":"p","suffix":5})", "suffix", "type"},
       {R"({"model":"m","prompt":"","suffix":""})", "prompt", "length"},
-      {R"({"model":"m","prompt":"p","logprobs":6})", "logprobs", "range"},
-      {R"({"model":"m","prompt":"p","logprobs":1,"echo":true})", "echo", "combination"},
+      {R"({"model":"m","prompt":"p","logprobs":21})", "logprobs", "range"},
+      {R"({"model":"m","prompt":"p","logprobs":1,"echo":true,"suffix":"s"})", "suffix", "combination"},
+      {R"({"model":"m","prompt":"p","prompt_logprobs":true})", "prompt_logprobs", "unknown"},
       {"[", "", "json"},
       {"\xff", "", "utf8"},
   };
