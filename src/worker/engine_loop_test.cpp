@@ -89,6 +89,11 @@ class Recorder final : public JobSink {
   std::future<void> first_future_ = first_.get_future(), done_future_ = done_.get_future();
 };
 
+struct OutputWanted {
+  std::int64_t max_tokens = 1;
+  double temperature = 0;
+};
+
 class EngineLoopTest : public testing::Test {
  protected:
   // `kv_tokens` as in EngineOptions; salt for a prefix cache.
@@ -134,9 +139,12 @@ class EngineLoopTest : public testing::Test {
   }
 
   base::Result<EngineLoop::Run> score(const std::string& id, const std::vector<std::int32_t>& prompt,
-                                      const std::shared_ptr<Recorder>& sink, std::int64_t max_tokens = 1) {
-    wire::ExecuteRequest request{
-        .job_id = id, .prompt_tokens = prompt, .max_tokens = max_tokens, .temperature = 0, .seed = 5};
+                                      const std::shared_ptr<Recorder>& sink, const OutputWanted& output = {}) {
+    wire::ExecuteRequest request{.job_id = id,
+                                 .prompt_tokens = prompt,
+                                 .max_tokens = output.max_tokens,
+                                 .temperature = output.temperature,
+                                 .seed = 5};
     request.sampling.prompt_logprobs = request.sampling.logprobs = true;
     request.sampling.top_logprobs = 3;
     auto spec = make_sequence_spec(request, *tokenizer_, engine_->facts().context_tokens, 0);
@@ -257,20 +265,20 @@ TEST_F(EngineLoopTest, APromptThatBeginsAlikeIsFoundInTheCacheAndChangesNothing)
 // OC-CORE-1033: a row or many in a step, cached or not, alone, among others or computed again: one set of bits.
 TEST_F(EngineLoopTest, LogprobsOfAPromptAreTheSameHoweverTheyAreComputed) {
   load(1);
-  const auto prompt = ids_of(kLongPrompt);
-  const auto alone = scored(prompt);
+  const auto prompt = ids_of(kLongPrompt), brief = ids_of("Once upon a time");
+  const auto alone = scored(prompt), alone_brief = scored(brief);
   ASSERT_EQ(alone.size(), prompt.size());
   EXPECT_EQ(alone[0].find("\"logprob\""), std::string::npos) << alone[0];
   EXPECT_NE(alone[1].find("\"logprob\""), std::string::npos) << alone[1];
 
-  const auto reload = [&](std::uint32_t slots, std::uint32_t outputs, std::uint64_t kv_tokens, bool caches) {
+  const auto reload = [&](std::uint32_t slots, std::uint64_t kv_tokens, bool caches) {
     loop_.reset();
     engine_.reset();
-    output_rows_ = outputs;
+    output_rows_ = engine::inference::output_rows_of(slots, 0);
     load(slots, kv_tokens, caches);
   };
-  reload(1, engine::inference::output_rows_of(1, 0), 0, true);
-  EXPECT_EQ(scored(prompt), alone);
+  reload(1, 0, true);
+  EXPECT_EQ(scored(prompt), alone) << "many rows in a step";
   EXPECT_EQ(scored(prompt), alone) << "its own pages are there";
   EXPECT_EQ(loop_->usage().counts.prefix_tokens_hit, 0u) << "and are not read";
   EXPECT_FALSE(text_of(kLongPrompt).empty());
@@ -278,21 +286,31 @@ TEST_F(EngineLoopTest, LogprobsOfAPromptAreTheSameHoweverTheyAreComputed) {
 
   std::atomic<bool> may_go{false};
   may_step_ = [&] { return may_go.load(); };
-  reload(4, engine::inference::output_rows_of(4, 0), 256, false);
-  std::vector<std::shared_ptr<Recorder>> sinks;
-  for (int i = 0; i < 4; ++i) {
-    sinks.push_back(std::make_shared<Recorder>());
-    ASSERT_TRUE(i % 2 == 0 ? score("j" + std::to_string(i), prompt, sinks.back(), 100).has_value()
-                           : start("j" + std::to_string(i), kLongPrompt, 100, sinks.back()).has_value());
-  }
-  may_go = true;
-  loop_->wake();
+  const auto all_of = [&](std::vector<std::shared_ptr<Recorder>> sinks) {
+    may_go = true;  // once all of them are there
+    loop_->wake();
+    for (const auto& sink : sinks) sink->wait_done();
+    may_go = false;
+    return sinks;
+  };
+  const auto sink = [] { return std::make_shared<Recorder>(); };
+  reload(4, 0, false);
+  std::vector<std::shared_ptr<Recorder>> sinks{sink(), sink(), sink(), sink()};
   for (std::size_t i = 0; i < 4; ++i) {
-    sinks[i]->wait_done();
-    EXPECT_EQ(sinks[i]->endings(), 1);
-    if (i % 2 == 0) {
-      EXPECT_EQ(lines_of(*sinks[i]), alone);
-    }
+    ASSERT_TRUE(score("j" + std::to_string(i), i == 2 ? brief : prompt, sinks[i]).has_value());
+  }
+  for (std::size_t i = 0; const auto& done : all_of(sinks)) {
+    EXPECT_EQ(lines_of(*done), i++ == 2 ? alone_brief : alone);
+  }
+
+  reload(4, 256, false);
+  sinks = {sink(), sink(), sink(), sink()};
+  for (std::size_t i = 0; i < 4; ++i) {
+    ASSERT_TRUE(score("j" + std::to_string(i), brief, sinks[i], {.max_tokens = 150, .temperature = 0.7}).has_value());
+  }
+  for (const auto& done : all_of(sinks)) {
+    EXPECT_EQ(lines_of(*done), alone_brief);
+    EXPECT_EQ(done->endings(), 1);
   }
   EXPECT_GT(loop_->usage().counts.preemptions, 0u);
   loop_.reset();  // before what it asks for each step
@@ -304,7 +322,7 @@ TEST_F(EngineLoopTest, LogprobsOfAPromptAreThoseOfTheDraws) {
   load(1);
   const auto prompt = ids_of("Once upon a time");
   auto drawn = std::make_shared<Recorder>();
-  ASSERT_TRUE(score("drawn", prompt, drawn, 40).has_value());
+  ASSERT_TRUE(score("drawn", prompt, drawn, {.max_tokens = 40}).has_value());
   drawn->wait_done();
   const auto output = drawn->drawn();
   ASSERT_GT(output.size(), 10u);
