@@ -147,14 +147,15 @@ class EngineLoopTest : public testing::Test {
                                  .seed = 5};
     request.sampling.prompt_logprobs = request.sampling.logprobs = true;
     request.sampling.top_logprobs = 3;
-    auto spec = make_sequence_spec(request, *tokenizer_, engine_->facts().context_tokens, 0);
-    return loop_->start(std::move(*spec), sink, kPlenty, [] {});
+    auto spec = TRY(make_sequence_spec(request, *tokenizer_, engine_->facts().context_tokens, 0));
+    return loop_->start(std::move(spec), sink, kPlenty, [] {});
   }
   // Every bit of what is told of the prompt, a line for each token.
   std::vector<std::string> scored(const std::vector<std::int32_t>& prompt) {
     auto sink = std::make_shared<Recorder>();
-    EXPECT_TRUE(score("alone", prompt, sink).has_value());
-    sink->wait_done();
+    const auto run = score("alone", prompt, sink);
+    EXPECT_TRUE(run) << run.error().message;
+    if (run) sink->wait_done();
     return lines_of(*sink);
   }
   static std::vector<std::string> lines_of(const Recorder& sink) {
@@ -163,8 +164,9 @@ class EngineLoopTest : public testing::Test {
     return lines;
   }
   std::vector<std::int32_t> ids_of(const std::string& text) const {
+    const auto tokens = tokenizer_->encode(text).value();
     std::vector<std::int32_t> ids;
-    for (const auto token : tokenizer_->encode(text).value()) ids.push_back(static_cast<std::int32_t>(index(token)));
+    for (const auto token : tokens) ids.push_back(static_cast<std::int32_t>(index(token)));
     return ids;
   }
 
