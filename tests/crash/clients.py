@@ -104,6 +104,8 @@ class Reader:
         try:
             if stream.status == 410:
                 return "gone"
+            if stream.status == 204 and self.holds_all:
+                return "ended"
             if stream.status != 200:
                 if stream.status != 503:
                     self.fault(f"events answered {stream.status}: {stream.response.read()[:300]}")

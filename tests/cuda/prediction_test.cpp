@@ -79,9 +79,12 @@ TEST(EngineInspector, PredictsWhatEachOfTwoGpusGives) {
   auto nccl = cuda::Nccl::open(LLORCH_FAKE_NCCL, {0, 1});
   ASSERT_TRUE(nccl) << nccl.error().message;
   cuda::CudaCollective collective({{.backend = gpus[0].get()}, {.backend = gpus[1].get()}}, *std::move(nccl));
-  const auto engine = Engine::load(
-      file.path(), {.slots = 2, .prefill_chunk = static_cast<std::uint32_t>(plan->prefill_chunk), .draws = true},
-      {.backends = {gpus[0].get(), gpus[1].get()}, .collective = &collective});
+  const auto engine = Engine::load(file.path(),
+                                   {.slots = 2,
+                                    .prefill_chunk = static_cast<std::uint32_t>(plan->prefill_chunk),
+                                    .output_rows_max = engine::inference::output_rows_of(2, 0),
+                                    .draws = true},
+                                   {.backends = {gpus[0].get(), gpus[1].get()}, .collective = &collective});
   ASSERT_TRUE(engine) << engine.error().message;
   for (std::uint32_t rank = 0; rank < 2; ++rank) {
     const auto& taken = (*engine)->memory_plan(rank);

@@ -33,6 +33,7 @@ NOT_RUN = [
     ("bench/peers/README.md", "CMAKE_ARGS=", "needs a public network, and builds for an hour"),
     ("bench/peers/README.md", "bench/peers/run", "measures for an hour"),
     ("docs/guide/getting-started.md", "make ", OWN_TARGET),
+    ("docs/guide/openai.md", "lm_eval", "needs a public network for its tasks and the tokenizer"),
     ("docs/guide/install.md", "sudo ", NEEDS_ROOT),
     ("docs/guide/install.md", "mkdir -p ~/.config/llorch && sudo", NEEDS_ROOT),
     ("docs/guide/install.md", "llorch service", NEEDS_SYSTEMD),

@@ -1,5 +1,6 @@
 #include "orchestratord/daemon/shell.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/log.h"
@@ -133,8 +134,7 @@ core::Restored Shell::restore(store::RestoredState state) {
   }
   if (!context_.unpaired_pools.empty()) {
     base::log_event(base::LogLevel::kWarn, "pools.not_paired", {},
-                    "Pools that the job store knows are not paired here, as where pool_credentials was left behind; "
-                    "their jobs wait until they are paired anew.",
+                    "Pools of the job store are not paired here, so their jobs wait until they are.",
                     {{"pools", context_.unpaired_pools.size()}, {"first_pool_id", context_.unpaired_pools.front()}});
   }
   out.sessions = std::move(state.sessions);
@@ -157,6 +157,10 @@ core::Restored Shell::restore(store::RestoredState state) {
         payload_available = true;
       }
     }
+    // Its checkpoint counts the prompt's tokens as well, where these are told.
+    if (auto& told = live->record.progress.tokens_out; told) {
+      *told = std::clamp<std::int64_t>(*told - live->prompt_events, 0, record.max_tokens);
+    }
     live->stream = hub_.open(record.job_id, record.on_disconnect, record.tenant_id);
     jobs_.add(live);
     out.jobs.push_back({.spec = http::tasks::job_spec(record),
@@ -168,11 +172,9 @@ core::Restored Shell::restore(store::RestoredState state) {
                         .worker_version = record.progress.worker_version.value_or("")});
   }
   if (former_tenants_jobs > 0) {
-    base::log_event(
-        base::LogLevel::kWarn, "tenants.removed", {},
-        "Jobs of tenants that are not configured any more go on, one of a tenant at a time; the operator can "
-        "cancel them.",
-        {{"jobs", former_tenants_jobs}});
+    base::log_event(base::LogLevel::kWarn, "tenants.removed", {},
+                    "Jobs of tenants that are not configured any more go on, one of a tenant at a time.",
+                    {{"jobs", former_tenants_jobs}});
   }
   return out;
 }

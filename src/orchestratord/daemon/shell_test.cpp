@@ -129,7 +129,7 @@ TEST_F(ShellTest, WhatWasToldBeforeARestartCountsAtACancel) {
   const base::JobId id("job-1");
   ASSERT_TRUE(store::admit(*store_, store::admission(id.value, std::nullopt)));
   ASSERT_TRUE(store::apply(*store_, store::moved_to(id.value, wire::JobStatus::kRunning)));
-  store_->checkpoint({{id, streams::kFirstTokenSeq + 7, "token", "0123456789abcdef", 1}});
+  store_->checkpoint({{id, streams::kFirstTokenSeq + 6, "token", "0123456789abcdef", 1}});
   ASSERT_TRUE(store::find(*store_, id.value).value());
   restart();
   core::jobs::JobRecord record{.job_id = id, .status = wire::JobStatus::kCancelled, .attempts = 1};

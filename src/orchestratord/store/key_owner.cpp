@@ -76,10 +76,12 @@ base::Result<> KeyOwner::check(const FoundStore& found) const {
         found.made_unix_ms ? words({found.kind, *found.made_unix_ms}) : fmt::format("a new {} store", found.kind);
     return base::fail(base::Error{
         ErrorCode::kConflict,
-        fmt::format("payload.keys of {} holds keys for prompts of {}, which a start with {} destroys. Name "
-                    "the former store in orchestratord.persistence again; give this one a state directory "
-                    "of its own; or, to give these prompts up, run orchestratord once with --take-over",
-                    options_.place, other, here),
+        fmt::format(
+            "payload.keys of {} holds keys for prompts of {}, which a start with {} destroys. Name "
+            "the former store in orchestratord.persistence again; give this one a state directory "
+            "of its own; move payload.keys away where that store is gone for good; or, to give these prompts up, run "
+            "orchestratord once with --take-over",
+            options_.place, other, here),
         {}}.with("keys_of", other));
   }
   return base::fail(base::Error{

@@ -416,7 +416,7 @@ TEST_P(StoreTest, RemembersPoolsAndCheckpoints) {
   auto store = bed.open();
   const auto jobs = live_jobs(*store);
   ASSERT_EQ(jobs.size(), 2U);
-  EXPECT_EQ(jobs[0].job.progress.tokens_out, 3);
+  EXPECT_EQ(jobs[0].job.progress.tokens_out, 4);
   EXPECT_EQ(jobs[1].job.progress.tokens_out, 0);
   EXPECT_EQ(endpoints(*store->restore()), std::vector<std::string>{"http://127.0.0.1:2"});
 }

@@ -19,7 +19,12 @@ void AnswerQueue::add(const std::string& tenant_id, std::function<void()> make) 
 }
 
 void AnswerQueue::make_next() {
-  std::function<void()> make;
+  struct Turn {  // ends also where a library throws
+    AnswerQueue& queue;
+    ~Turn() { queue.end_turn(); }
+  };
+  const Turn turn{*this};
+  std::function<void()> make;  // gone before the turn ends: what it holds may be large
   {
     const std::lock_guard lock(mutex_);
     const auto tenant = waiting_.find(turns_.front());
@@ -33,7 +38,9 @@ void AnswerQueue::make_next() {
     turns_.pop_front();
   }
   make();
-  make = nullptr;  // before the next one: what it held may be large
+}
+
+void AnswerQueue::end_turn() {
   {
     const std::lock_guard lock(mutex_);
     if (turns_.empty()) {

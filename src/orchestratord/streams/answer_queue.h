@@ -22,6 +22,7 @@ class AnswerQueue {
 
  private:
   void make_next();
+  void end_turn();
 
   net::Executor* const executor_;
   std::mutex mutex_;

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <exception>
 
 #include "base/assert.h"
 #include "orchestratord/streams/replay/offset_gone.h"
@@ -275,7 +276,7 @@ void Stream::pump(const ClientPtr& client, std::int64_t now_ms) {
     return watcher_.on_answer_due(identity_, [self = shared_from_this(), client] { self->answer(client); });
   }
   const auto goes_before = [](const ClientPtr& other) {
-    return other->goes_first && other->is_answer_due && !other->ended;
+    return other->goes_first && !other->ended && !other->renderer->streams();
   };
   if (is_held_ || (log_.finished() && std::ranges::any_of(clients_, goes_before))) return;
   while (!client->ended && !client->waits_for_drain) {
@@ -321,13 +322,17 @@ void Stream::answer(const ClientPtr& client) {
     if (client->ended || client->exchange->closed()) return;  // gone meanwhile
     ++answers_being_made_;
   }
-  std::string body;
   Next next = Next::kMore;
-  while (next == Next::kMore) next = advance(log_, client->cursor, *client->renderer, kWriteBytesMax, body);
-  if (next == Next::kDiverged) render_diverged(*client, body);
-  Renderer::Head head = client->renderer->head();
-  client->exchange->respond(
-      {.status = head.status, .headers = with(std::move(head.headers), client->headers), .body = std::move(body)});
+  try {
+    std::string body;
+    while (next == Next::kMore) next = advance(log_, client->cursor, *client->renderer, kWriteBytesMax, body);
+    if (next == Next::kDiverged) render_diverged(*client, body);
+    Renderer::Head head = client->renderer->head();
+    client->exchange->respond(
+        {.status = head.status, .headers = with(std::move(head.headers), client->headers), .body = std::move(body)});
+  } catch (const std::exception&) {  // of a library, as where memory is short
+    client->exchange->respond_error({base::ErrorCode::kInternal, "The answer failed inside a library.", {}});
+  }
   std::shared_ptr<Renderer> done;  // holds as much as the answer
   const std::lock_guard lock(mutex_);
   --answers_being_made_;

@@ -2,13 +2,15 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
+#include <new>
+
 #include "orchestratord/streams/testing/hub_fixture.h"
 
 namespace llorch::orchestratord::streams {
 namespace {
 
 // While it is made the stream is everybody's: a renderer that asks it would wait for its lock for ever.
-class AskingRenderer final : public Renderer {
+class AskingRenderer : public Renderer {
  public:
   explicit AskingRenderer(StreamPtr stream) : stream_(std::move(stream)) {}
   bool streams() const override { return false; }
@@ -58,6 +60,27 @@ TEST_F(StreamHubTest, AWholeAnswerIsMadeWithoutTheLockOfItsStream) {
   EXPECT_EQ(exchange->response_->body, "a.");
   EXPECT_FALSE(renderer->lets_go_) << "its tokens are being read";
   EXPECT_EQ(renderer.use_count(), 1) << "it holds as much as the answer";
+}
+
+// As where memory is short: that client is told, and everybody else has an answer.
+TEST_F(StreamHubTest, AnAnswerThatALibraryFailsInHoldsUpNoOther) {
+  class Failing final : public AskingRenderer {
+   public:
+    using AskingRenderer::AskingRenderer;
+    void end(const wire::EndEvent&, const EventId&, std::string&) override { throw std::bad_alloc(); }
+  };
+  const StreamPtr stream = running("job-1");
+  auto exchange = std::make_shared<FakeExchange>();
+  exchanges_.push_back(exchange);
+  stream->attach({.exchange = exchange, .renderer = std::make_shared<Failing>(stream)}, now());
+  const auto other = attach_waiting(stream);
+  finish(stream);
+  executor_.run();
+  executor_.run();
+  ASSERT_TRUE(exchange->error_);
+  EXPECT_EQ(exchange->error_->code, base::ErrorCode::kInternal);
+  ASSERT_TRUE(other->response_);
+  EXPECT_TRUE(stream->let_go(true)) << "no answer is being made";
 }
 
 // However many answers one tenant has made, another one's is the next but one, and what comes to the executor goes between them.

@@ -425,8 +425,8 @@ void PoolRegistry::merge_worker(Pool& pool, const wire::WorkerInfo& info, std::o
   } else if (*asked_ms >= w.doubted_ms && !w.port_is_doubted()) {
     w.reports_awaited = 0;
   }
-  // What a pool has to give lacks what a worker that starts was checked for, which is not in the worker's own figures yet.
-  w.reported_bytes = said == WorkerStatus::kStarting ? w.bytes() : info.vram_bytes;
+  // What a pool has to give lacks what a worker was checked for, which is not in the figures of one that starts, or that ended so.
+  w.reported_bytes = info.vram_bytes > 0 ? info.vram_bytes : w.bytes();
   // Its jobs go elsewhere now; its memory and its place on the device come back when its process is gone.
   if (said == WorkerStatus::kFailed) {
     if (!w.reported_gone) changes.gone.push_back(gone_worker(w, GoneWhy::kFailed));

@@ -472,8 +472,7 @@ void BatchRunner::resume() {
   });
   if (left > 0) {
     base::log_event(base::LogLevel::kWarn, "tenants.removed", {},
-                    "Batches of tenants that are not configured any more go on, one request of a tenant at a time; the "
-                    "operator can cancel them.",
+                    "Batches of tenants that are not configured any more go on, one request at a time.",
                     {{"batches", left}});
   }
   look();

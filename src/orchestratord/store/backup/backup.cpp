@@ -24,6 +24,7 @@
 #include "base/file.h"
 #include "base/sha256.h"
 #include "base/state_directory.h"
+#include "orchestratord/store/key_owner.h"
 #include "orchestratord/store/payload/sealing.h"
 #include "orchestratord/store/sqlite/database.h"
 #include "orchestratord/store/sqlite/migrations.h"
@@ -477,6 +478,9 @@ base::Result<Summary> restore(const Paths& paths) {
   NewFile keys_file = TRY(NewFile::replace((paths.directory / kKeysName).string() + ".restored"));
   TRY(keys_file.give_to_owner_of(paths.directory));
   TRY(keys_file.append(keys));
+  // It names the store that was here before; what keys that one had, check_keys() has found to be none, or these.
+  const fs::path owner = paths.directory / KeyOwner::kFileName;
+  if (::unlink(owner.c_str()) != 0 && errno != ENOENT) return base::fail(base::io_error("cannot remove", owner, errno));
   TRY(keys_file.keep(paths.directory / kKeysName));
   TRY(database_file.keep(target));
   return summary;

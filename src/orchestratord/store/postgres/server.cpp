@@ -208,8 +208,7 @@ base::Result<> Server::check_owner(Connection& connection) {
   if (rows.count() == 1 && Ownership{rows.integer(0, 0), rows.integer(0, 1), rows.text(0, 2)} == *ownership_) return {};
   taken_over_ = true;
   base::log_event(base::LogLevel::kError, "store.taken_over", {},
-                  "Another orchestratord has taken the job store over, or the database went back in time, or the "
-                  "connection leads to another one.");
+                  "Another orchestratord has the job store, or the database is an older or another one.");
   if (options_.on_taken_over) options_.on_taken_over();
   return base::fail(taken_over());
 }

@@ -1,5 +1,6 @@
 #pragma once
 // One row of the table jobs as a JobRecord, whichever database it comes from.
+#include <algorithm>
 #include <bit>
 #include <optional>
 #include <string>
@@ -11,8 +12,11 @@
 
 namespace llorch::orchestratord::store {
 
-// A checkpoint of a stream names the place behind its last token, and two events come before its first.
+// A checkpoint of a stream names its last event, and two events come before its first token. Tokens of a prompt are told as well.
 inline constexpr std::int64_t kEventsBeforeTokens = 2;
+constexpr std::int64_t tokens_before(std::int64_t checkpoint_seq) {
+  return std::max<std::int64_t>(0, checkpoint_seq + 1 - kEventsBeforeTokens);
+}
 
 // Columns in the order of read_job; kJobColumns of them. `terminal_event`: the expression for the whole event.
 #define LLORCH_JOB_COLUMNS(terminal_event)                                                                       \

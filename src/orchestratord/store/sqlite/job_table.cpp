@@ -329,7 +329,7 @@ base::Result<std::vector<LiveJob>> live_jobs(Database& database) {
           PayloadRow{static_cast<std::uint32_t>(*slot), row->text(kJobColumns + 1), row->text(kJobColumns + 2)};
     }
     if (const auto seq = row->optional_integer(kJobColumns + 3)) {
-      live.job.progress.tokens_out = *seq - kEventsBeforeTokens;
+      live.job.progress.tokens_out = tokens_before(*seq);
     }
     jobs.push_back(std::move(live));
   }

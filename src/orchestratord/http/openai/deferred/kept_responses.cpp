@@ -92,7 +92,8 @@ void KeptResponses::create(Call call, const net::Request& request, const net::Ex
   open->id = id_of(*open->call);
   open->created = [this, streams, waits, raw = open.get(), exchange](base::Result<> admitted) {
     if (!admitted) return refuse(context_, exchange, std::move(admitted).error());
-    if (streams) return attach(*raw, {exchange, std::nullopt, raw->call->identity.correlation_id});
+    if (streams)
+      return attach(*raw, {exchange, std::nullopt, raw->call->identity.correlation_id, raw->call->caller.account});
     if (waits) return raw->waiting.push_back(exchange);
     exchange->respond(net::http::json_response(200, renderer_of(*raw->call, nullptr)->unfinished("queued")));
   };
@@ -223,9 +224,11 @@ void KeptResponses::end_job(const Open& open) {
 
 void KeptResponses::attach(const Open& open, const Reader& reader) const {
   auto renderer = std::make_shared<ResumedRenderer>(renderer_of(*open.call, open.admission.reading), reader.after);
-  open.admission.stream->attach(
-      {.exchange = reader.exchange, .renderer = std::move(renderer), .correlation_id = reader.correlation_id},
-      context_.clock->now().mono_ms);
+  open.admission.stream->attach({.exchange = reader.exchange,
+                                 .renderer = std::move(renderer),
+                                 .correlation_id = reader.correlation_id,
+                                 .account = reader.account},
+                                context_.clock->now().mono_ms);
 }
 
 KeptResponses::OpenPtr KeptResponses::find_open(const std::string& id) const {
@@ -341,7 +344,7 @@ void KeptResponses::show(const net::Request& request, const net::ExchangePtr& ex
   const auto id = find(request, exchange);
   if (!id) return;
   const bool stream = request.query_param("stream").value_or("false") == "true";
-  const Reader reader{exchange, *after, request.correlation_id};
+  const Reader reader{exchange, *after, request.correlation_id, request.peer.principal.account};
   const OpenPtr open = find_open(*id);
   if (open == nullptr) return serve_kept(*id, reader, stream);
   if (!stream) return answer_unfinished(open, exchange);

@@ -51,6 +51,7 @@ class KeptResponses {
     net::ExchangePtr exchange;
     std::optional<std::int64_t> after{};
     base::CorrelationId correlation_id{};
+    std::string account{};  // of the caller
   };
   // A response that is not whole yet.
   struct Open {
