@@ -62,6 +62,34 @@ TEST_F(StreamHubTest, AWholeAnswerIsMadeWithoutTheLockOfItsStream) {
   EXPECT_EQ(renderer.use_count(), 1) << "it holds as much as the answer";
 }
 
+// Kept responses gather a stream: it comes at once, and nobody waits for it.
+TEST_F(StreamHubTest, APartOfOursThatReadsAStreamIsNotWaitedFor) {
+  const StreamPtr stream = running("job-1");
+  const auto client = attach(stream);
+  const auto ours = std::make_shared<FakeExchange>();
+  exchanges_.push_back(ours);
+  stream->attach({.exchange = ours, .renderer = std::make_shared<SseRenderer>(), .goes_first = true}, now());
+  token(stream, 0, "a");
+  finish(stream);
+  EXPECT_TRUE(ours->ended_);
+  EXPECT_TRUE(client->ended_);
+}
+
+// It came behind a client, as after a restart, and has its answer before that one is told the end.
+TEST_F(StreamHubTest, APartOfOursThatCameLaterIsWaitedFor) {
+  const StreamPtr stream = running("job-1");
+  const auto client = attach(stream);
+  const auto ours = std::make_shared<FakeExchange>();
+  exchanges_.push_back(ours);
+  stream->attach({.exchange = ours, .renderer = std::make_shared<TextRenderer>(), .goes_first = true}, now());
+  token(stream, 0, "a");
+  finish(stream);
+  EXPECT_FALSE(client->ended_);
+  executor_.run();
+  EXPECT_TRUE(ours->response_);
+  EXPECT_TRUE(client->ended_);
+}
+
 // As where memory is short: that client is told, and everybody else has an answer.
 TEST_F(StreamHubTest, AnAnswerThatALibraryFailsInHoldsUpNoOther) {
   class Failing final : public AskingRenderer {
