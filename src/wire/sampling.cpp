@@ -1,5 +1,6 @@
 #include "wire/sampling.h"
 
+#include "wire/changed_fields.h"
 #include "wire/sampling_fields.h"
 #include "wire/sampling_reset.h"
 
@@ -80,29 +81,6 @@ base::Result<> validate_prompt_logprobs(const SamplingRequest& r, std::size_t pr
                               prompt_tokens, r.top_logprobs, kPromptLogprobsMax / (1 + r.top_logprobs)));
   return base::fail(std::move(error.value()).with("prompt_tokens", static_cast<std::int64_t>(prompt_tokens)));
 }
-
-namespace {
-
-// Calls `changed(field, its JSON)` for each field of `request` that does not have its default.
-template <class Changed>
-void for_each_changed(const SamplingRequest& request, Changed changed) {
-  static const Fields fields = Table<SamplingRequest>::fields();
-  const auto json = [](const Field& field, const SamplingRequest& of) {
-    std::string out;
-    field.codec->write(out, reinterpret_cast<const std::byte*>(&of) + field.offset);
-    return out;
-  };
-  static const std::vector<std::string> defaults = [&] {
-    std::vector<std::string> list;
-    for (const Field& field : fields) list.push_back(json(field, {}));
-    return list;
-  }();
-  for (std::size_t i = 0; i < fields.size(); ++i) {
-    if (const std::string text = json(fields[i], request); text != defaults[i]) changed(fields[i], text);
-  }
-}
-
-}  // namespace
 
 std::string changed_sampling_fields(const SamplingRequest& request) {
   SamplingRequest shown = request;

@@ -1,11 +1,10 @@
 #include "wire/worker.h"
 
-#include <cstddef>
-#include <string_view>
 #include <utility>
 
 #include "base/id.h"
 #include "base/sha256.h"
+#include "wire/changed_fields.h"
 #include "wire/execute_message.h"
 #include "wire/field.h"
 #include "wire/json_text_fields.h"
@@ -158,24 +157,10 @@ std::string parameters_sha256(const ExecuteRequest& request) {
 }
 
 std::string execute_message(const ExecuteRequest& request) {
-  static const Fields fields = Table<ExecuteRequest>::fields();
-  const ExecuteRequest defaults;
-  const auto write = [](const Field& field, const ExecuteRequest& of, std::string& out) {
-    field.codec->write(out, reinterpret_cast<const std::byte*>(&of) + field.offset);
-  };
-  std::string out, by_default;
+  std::string out;
   {
     MembersWriter members(out);
-    for (const Field& field : fields) {
-      const std::size_t before = out.size();
-      members.begin(field.name);
-      const std::size_t value = out.size();
-      write(field, request, out);
-      by_default.clear();
-      write(field, defaults, by_default);
-      const bool is_default = std::string_view(out).substr(value) == by_default;
-      if (is_default && field.need != Need::kRequired) out.resize(before);
-    }
+    for_each_changed(request, [&](const Field& field, const std::string& json) { members.begin(field.name) += json; });
   }
   return out;
 }
