@@ -169,8 +169,7 @@ Error Admissions::queue_full_error(std::size_t tenant) const {
             {}}
           .with("policy_label", std::string(queue::policy_label(config_.queue.policy)))
           .with("retry_after_ms", retry_ms);
-  if (!shared) error = std::move(error).with("queue_depth", queue_.depth());
-  error = std::move(error).with("queue_capacity", queue_.capacity());
+  error = with_queue(std::move(error));
   if (!shared) return error;
   return std::move(error).with("limit", queue_.share()).with("jobs_waiting", queue_.count_of_tenant(tenant));
 }
@@ -186,19 +185,19 @@ std::optional<Error> Admissions::shed_error(GroupIndex group, wire::Priority pri
   const bool is_batch = priority == wire::Priority::kBatch;
   if (waited_ms < (is_batch ? limit_ms : 2 * limit_ms)) return std::nullopt;
   const std::int64_t retry_ms = queue_retry_ms();
-  Error error =
-      Error{
-          ErrorCode::kQueueFull,
-          fmt::format(
-              "A job for the same model has waited for {} ms, and from {} ms on ({} for interactive jobs) new ones are "
-              "refused (orchestratord.queue.shed_after_ms). Try again in {} ms.",
-              waited_ms, limit_ms, 2 * limit_ms, retry_ms),
-          {}}
-          .with("policy_label", std::string("circuit-breaker"))
-          .with("retry_after_ms", retry_ms)
-          .with("waited_ms", waited_ms);
-  const bool shared = queue_.tenants_count() > 1;  // of others' jobs nothing is told
-  if (!shared) error = std::move(error).with("queue_depth", queue_.depth());
+  return with_queue(Error{
+      ErrorCode::kQueueFull,
+      fmt::format(
+          "A job for the same model has waited for {} ms, and from {} ms on ({} for interactive jobs) new ones are "
+          "refused (orchestratord.queue.shed_after_ms). Try again in {} ms.",
+          waited_ms, limit_ms, 2 * limit_ms, retry_ms),
+      {}}.with("policy_label", std::string("circuit-breaker"))
+                        .with("retry_after_ms", retry_ms)
+                        .with("waited_ms", waited_ms));
+}
+
+Error Admissions::with_queue(Error error) const {
+  if (queue_.tenants_count() <= 1) error = std::move(error).with("queue_depth", queue_.depth());
   return std::move(error).with("queue_capacity", queue_.capacity());
 }
 

@@ -34,6 +34,8 @@ class Admissions : Handler {
   // Jobs of this group wait for too long already.
   std::optional<base::Error> shed_error(GroupIndex group, wire::Priority priority) const;
   base::Error queue_full_error(std::size_t tenant) const;
+  // The same with the numbers of the queue; with tenants without how many jobs others have in it.
+  base::Error with_queue(base::Error error) const;
   std::int64_t queue_retry_ms() const;
   void refuse(const Submit& e, base::Error error);
   void restore(jobs::RestoredJob& restored_job, std::int64_t settled_unix_ms);
@@ -59,8 +61,7 @@ class Admissions : Handler {
 // Of a worker that its pool reports as running.
 inline constexpr std::string_view kPortIsClosed =
     "its pool answers and the worker's own port does not; workers listen on the ports of pool-managerd.worker_ports, "
-    "or "
-    "where none are named on ephemeral ones of their node, and orchestratord has to reach them";
+    "or where none are named on ephemeral ones of their node, and orchestratord has to reach them";
 
 class Attempts : Handler {
  public:

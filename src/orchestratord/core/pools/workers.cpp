@@ -325,8 +325,7 @@ void Workers::start_failed(const FailedStart& start, Error error) {
   bool goes_on_elsewhere = false;
   for (const GroupIndex index : m.groups.get()) {
     JobGroup& l = group(index);
-    const bool concerned = counts_for(start, index);
-    if (!concerned) continue;
+    if (!counts_for(start, index)) continue;
     const bool other_pool = has_other_pool(l, s_.replicas.replica_rule(m, &l), start.pool_id, When::kEver);
     if (l.start_round.failed(start.pool_id, start.gpu_id, error, other_pool) == StartRound::Verdict::kGiveUp) {
       given_up.push_back(index);
