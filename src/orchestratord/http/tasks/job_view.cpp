@@ -4,6 +4,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/parse_json.h"
 #include "orchestratord/store/rows/job_row.h"
 #include "wire/json.h"
 
@@ -56,7 +57,7 @@ core::jobs::JobSpec job_spec(const store::JobRecord& record) {
 
 base::Result<> check_placement(const store::JobRecord& record) {
   boost::system::error_code failed;
-  const boost::json::value params = boost::json::parse(record.params, failed);
+  const boost::json::value params = base::parse_json(record.params, failed);
   if (failed || !params.is_object()) {
     return base::fail(base::ErrorCode::kInvalidParams, "the stored parameters are no JSON object");
   }
