@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <boost/json/parse.hpp>
 #include <condition_variable>
 #include <future>
 #include <memory>
@@ -10,20 +9,12 @@
 #include <string>
 #include <vector>
 
-#include "net/server.h"
-#include "net/test_socket.h"
+#include "net/testing/server_fixture.h"
 
 namespace llorch::net {
 namespace {
 
 using http::Scope;
-
-int status_in(const std::string& response) { return response.size() > 12 ? std::stoi(response.substr(9, 3)) : 0; }
-std::string code_in(const std::string& response) {
-  const std::size_t body = response.find("\r\n\r\n");
-  if (body == std::string::npos) return "no response";
-  return std::string(boost::json::parse(response.substr(body + 4)).at("error").at("code").as_string());
-}
 
 struct ServerLimits : testing::Test {
   IoRuntime runtime;
@@ -99,13 +90,13 @@ struct ConnectionsOfAServer : ServerLimits {
   }
   // Of a request whose connection stays open.
   static int hello(TestSocket& socket) {
-    return socket.send(get_on("/hello", kClientsBearer)) ? status_in(socket.read_until("hello")) : 0;
+    return socket.send(get_on("/hello", kClientsBearer)) ? status_of(socket.read_until("hello")) : 0;
   }
   static int refused(TestSocket& socket) {
-    return socket.send(get_on("/hello", "")) ? status_in(socket.read_until("\"}}")) : 0;
+    return socket.send(get_on("/hello", "")) ? status_of(socket.read_until("\"}}")) : 0;
   }
   // Connections come in their order, so all silent ones are there when this is answered.
-  int ask_as_a_client() { return status_in(ask(get("/hello", kClientsBearer))); }
+  int ask_as_a_client() { return status_of(ask(get("/hello", kClientsBearer))); }
 };
 
 TEST_F(ConnectionsOfAServer, ThatAreSilentKeepNobodyOut) {
@@ -133,7 +124,7 @@ TEST_F(ConnectionsOfAServer, ThatHaveARequestOrAStreamStay) {
   EXPECT_TRUE(kept[1]->write("goes on"));
   EXPECT_NE(stream.read_until("goes on").find("goes on"), std::string::npos);
   EXPECT_TRUE(sender.send("0123456789"));
-  EXPECT_EQ(status_in(sender.read_all()), 201);
+  EXPECT_EQ(status_of(sender.read_all()), 201);
 }
 
 TEST_F(ConnectionsOfAServer, ThatClientsHaveUsedStayBeforeThoseOfStrangers) {
@@ -193,15 +184,15 @@ TEST_F(ServerLimits, OneTenantDoesNotKeepAllConnections) {
   };
   for (int i = 0; i < 6; ++i) keep(greedy);
   const std::string refused = ask(head("/echo", 9, greedy));
-  EXPECT_EQ(status_in(refused), 429);
-  EXPECT_EQ(code_in(refused), "QUOTA_EXCEEDED");
+  EXPECT_EQ(status_of(refused), 429);
+  EXPECT_EQ(code_of(refused), "QUOTA_EXCEEDED");
   EXPECT_NE(refused.find("keep 6 connections, and 6 is"), std::string::npos) << refused;
   EXPECT_NE(refused.find("Retry-After: 1\r\n"), std::string::npos) << refused;
-  EXPECT_EQ(status_in(ask(get("/hello", modest))), 200);
+  EXPECT_EQ(status_of(ask(get("/hello", modest))), 200);
   keep(modest);
   keep(owner);
-  EXPECT_EQ(status_in(ask(get("/hello", modest))), 429);
-  EXPECT_EQ(status_in(ask(get("/hello", node))), 200);
+  EXPECT_EQ(status_of(ask(get("/hello", modest))), 429);
+  EXPECT_EQ(status_of(ask(get("/hello", node))), 200);
 }
 
 // Its handler checks for whom it streams.
@@ -230,7 +221,7 @@ TEST_F(ServerLimits, SlowBodiesStayWithinTheBudget) {
   const std::string part(kBody / 8, 'x');
   for (int round = 0; round < 7; ++round) {
     for (TestSocket& socket : slow) socket.send(part);
-    EXPECT_EQ(status_in(ask(head("/echo", 5000, "Connection: close\r\n") + std::string(5000, 'y'))), 201);
+    EXPECT_EQ(status_of(ask(head("/echo", 5000, "Connection: close\r\n") + std::string(5000, 'y'))), 201);
   }
   // At most two and a half such bodies fit: every other sender was told, in time to read it.
   std::vector<TestSocket*> waiting;
@@ -240,17 +231,17 @@ TEST_F(ServerLimits, SlowBodiesStayWithinTheBudget) {
     std::erase_if(waiting, [&](TestSocket* socket) {
       const std::string answer = socket->read_now();
       if (answer.empty()) return false;
-      EXPECT_EQ(status_in(answer), 503);
-      EXPECT_EQ(code_in(answer), "SERVER_BUSY");
+      EXPECT_EQ(status_of(answer), 503);
+      EXPECT_EQ(code_of(answer), "SERVER_BUSY");
       EXPECT_NE(answer.find("\"held_max\":1048576"), std::string::npos) << answer;
       ++refused;
       return true;
     });
-    ASSERT_EQ(status_in(ask(head("/echo", 5000, "Connection: close\r\n") + std::string(5000, 'y'))), 201);
+    ASSERT_EQ(status_of(ask(head("/echo", 5000, "Connection: close\r\n") + std::string(5000, 'y'))), 201);
   }
   // What they held is free again, once the server has seen that they went.
   slow.clear();
-  while (status_in(ask(head("/echo", kBody, "Connection: close\r\n") + std::string(kBody, 'z'))) != 201) {
+  while (status_of(ask(head("/echo", kBody, "Connection: close\r\n") + std::string(kBody, 'z'))) != 201) {
   }
 }
 
@@ -279,7 +270,7 @@ TEST_F(ServerLimits, UnreadAnswersStayWithinTheBudget) {
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] { return cut == 1; });
   }
-  EXPECT_EQ(status_in(ask(head("/echo", kAnswer / 4, "Connection: close\r\n") + std::string(kAnswer / 4, 'y'))), 201);
+  EXPECT_EQ(status_of(ask(head("/echo", kAnswer / 4, "Connection: close\r\n") + std::string(kAnswer / 4, 'y'))), 201);
   int whole = 0;
   for (TestSocket& socket : slow) whole += socket.read_all().size() > kAnswer;
   EXPECT_EQ(whole, 2);
@@ -320,7 +311,7 @@ TEST_F(ServerLimits, AByteOfABodyCountsAsItsChunk) {
     std::erase_if(waiting, [](TestSocket* socket) {
       const std::string answer = socket->read_now();
       if (answer.empty()) return false;
-      EXPECT_EQ(status_in(answer), 503);
+      EXPECT_EQ(status_of(answer), 503);
       return true;
     });
   }
@@ -336,11 +327,11 @@ TEST_F(ServerLimits, RequestsWhoseClientsLeftStillCount) {
     wait_kept(i + 1);
   }
   const std::string refused = ask(get("/hello"));
-  EXPECT_EQ(status_in(refused), 503);
-  EXPECT_EQ(code_in(refused), "SERVER_BUSY");
+  EXPECT_EQ(status_of(refused), 503);
+  EXPECT_EQ(code_of(refused), "SERVER_BUSY");
   EXPECT_NE(refused.find("3 requests of this server are not answered yet"), std::string::npos) << refused;
   kept[0]->start_stream(200, {});  // answered: a stream is not a request that waits
-  EXPECT_EQ(status_in(ask(get("/hello"))), 200);
+  EXPECT_EQ(status_of(ask(get("/hello"))), 200);
 }
 
 // What a check of the head refuses costs no body, and a small one leaves the connection as it was.
@@ -358,14 +349,14 @@ TEST_F(ServerLimits, AHeadIsRefusedBeforeItsBody) {
   for (int i = 0; i < 3; ++i) {
     ASSERT_TRUE(small.send(head("/full", 20) + std::string(20, 'x')));
     const std::string refused = small.read_until("\"}}");
-    EXPECT_EQ(status_in(refused), 429);
+    EXPECT_EQ(status_of(refused), 429);
     EXPECT_NE(refused.find("\"retry_after_ms\":70"), std::string::npos) << refused;
     EXPECT_NE(refused.find("Connection: keep-alive"), std::string::npos) << refused;
   }
   TestSocket large(server->port());
   ASSERT_TRUE(large.send(head("/full", 4'000'000)));
   const std::string refused = large.read_until("\"}}");  // nobody waited for the body
-  EXPECT_EQ(status_in(refused), 429);
+  EXPECT_EQ(status_of(refused), 429);
   EXPECT_NE(refused.find("Connection: close"), std::string::npos) << refused;
   EXPECT_EQ(handled, 0);
 }
@@ -374,8 +365,8 @@ TEST_F(ServerLimits, ManyFieldsAreTooLarge) {
   start();
   std::string fields;
   for (int i = 0; i < 98; ++i) fields += "a: b\r\n";
-  EXPECT_EQ(status_in(ask(get("/hello", fields))), 200);
-  EXPECT_EQ(status_in(ask(get("/hello", fields + "a: b\r\n"))), 431);
+  EXPECT_EQ(status_of(ask(get("/hello", fields))), 200);
+  EXPECT_EQ(status_of(ask(get("/hello", fields + "a: b\r\n"))), 431);
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "orchestratord/http/tasks/kept_facts.h"
 #include "orchestratord/http/tasks/kept_results.h"
 #include "orchestratord/http/tenancy.h"
+#include "orchestratord/http/testing/idle_store.h"
 #include "orchestratord/http/testing/noting_exchange.h"
 #include "orchestratord/http/testing/test_thread.h"
 #include "wire/json.h"
@@ -23,24 +24,13 @@ namespace {
 const net::http::Principal kOwner{net::http::Role::kTenant, "lab", "token:abc", "lab"};
 
 // Has one job, whatever is asked for, and takes none.
-class StoreOfOneJob final : public store::Store {
+class StoreOfOneJob final : public IdleStore {
  public:
   explicit StoreOfOneJob(store::JobRecord job) : job_(std::move(job)) {}
 
   void admit(store::Admission, Done) override { ADD_FAILURE() << "a second job"; }
-  void transition(store::Transition, Done) override {}
-  void checkpoint(std::vector<store::Checkpoint>) override {}
-  void remember_session(core::sessions::SessionRecord, Done) override {}
-  void forget_session(std::int64_t) override {}
-  void remember_pool(store::KnownPool) override {}
-  void set_desired_state(store::KnownPool, Done) override {}
-  void forget_pool(base::PoolId, Done) override {}
   void find(base::JobId, Found done) override { done(job_); }
   void find_task(std::string, Found done) override { done(job_); }
-  void list(store::Listing, Listed) override {}
-  void backup(store::BackupOrder) override {}
-  base::Result<store::RestoredState> restore() override { return store::RestoredState{}; }
-  void stop() override {}
 
  private:
   const store::JobRecord job_;

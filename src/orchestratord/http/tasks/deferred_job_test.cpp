@@ -9,6 +9,7 @@
 #include "base/sha256.h"
 #include "orchestratord/http/tenancy.h"
 #include "orchestratord/http/testing/held_pool.h"
+#include "orchestratord/http/testing/idle_store.h"
 #include "orchestratord/http/testing/test_thread.h"
 #include "wire/json.h"
 
@@ -16,7 +17,7 @@ namespace llorch::orchestratord::http::tasks {
 namespace {
 
 // Finds jobs, and is asked for nothing else.
-class JobsOfATest final : public store::Store {
+class JobsOfATest final : public IdleStore {
  public:
   std::map<std::string, store::JobRecord> by_task;
 
@@ -31,18 +32,6 @@ class JobsOfATest final : public store::Store {
     const auto it = by_task.find(id);
     done(it == by_task.end() ? std::nullopt : std::optional(it->second));
   }
-  void admit(store::Admission, Done) override {}
-  void transition(store::Transition, Done) override {}
-  void checkpoint(std::vector<store::Checkpoint>) override {}
-  void remember_session(core::sessions::SessionRecord, Done) override {}
-  void forget_session(std::int64_t) override {}
-  void remember_pool(store::KnownPool) override {}
-  void set_desired_state(store::KnownPool, Done) override {}
-  void forget_pool(base::PoolId, Done) override {}
-  void list(store::Listing, Listed) override {}
-  void backup(store::BackupOrder) override {}
-  base::Result<store::RestoredState> restore() override { return store::RestoredState{}; }
-  void stop() override {}
 
   std::vector<std::string> asked;
 };
