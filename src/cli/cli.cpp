@@ -267,6 +267,7 @@ void add_pool_commands(CLI::App& app, const GlobalOptions& global, PoolOptions& 
     command->add_option("--deadline-ms", options.deadline_ms, "What still runs then goes back to the queue")
         ->check(CLI::Range(std::int64_t{0}, std::int64_t{1'000'000'000}))
         ->capture_default_str();
+    command->add_flag("--wait", options.wait, "Return when it has ended, with exit 1 if it did not succeed");
   };
   add("pair", "Make the credential a pool comes with; the one it had is refused", pair_pool)
       ->add_option("--out", options.credential_file, "Write it to this file, mode 0600, instead of printing it");

@@ -26,7 +26,7 @@ int down(const GlobalOptions& global);
 enum class StoreCopy { kBackup, kRestore };
 int copy_store(const GlobalOptions& global, StoreCopy copy, const std::string& file);
 
-// What to send as the model of a request, after models::ensure_model(). Ctrl-C ends it as it ends any program. REQUIRES: called
+// What to send as the model of a request, after models::ensure_model(). Ctrl-C ends it, and leaves a pull to itself. REQUIRES: called
 // before base::block_stop_signals().
 base::Result<std::string> model_to_run(const GlobalOptions& global, const RunOptions& options);
 int run_prompt(const GlobalOptions& global, const RunOptions& options);
@@ -80,6 +80,7 @@ struct PoolOptions {
   bool idle_only = false;
   bool force = false;
   std::string credential_file;  // to write; empty: standard output
+  bool wait = false;            // drain, reload: until it has ended
 };
 int pair_pool(const GlobalOptions& global, const PoolOptions& options);
 int unpair_pool(const GlobalOptions& global, const PoolOptions& options);

@@ -11,6 +11,7 @@
 #include "base/parse_json.h"
 #include "cli/pager.h"
 #include "cli/server_address.h"
+#include "cli/stack/daemon_commands.h"
 #include "cli/terminal_text.h"
 #include "net/http/error_response.h"
 #include "net/http/url.h"
@@ -139,9 +140,7 @@ base::Error Api::silence_error(base::Error error) const {
     return {ErrorCode::kUnreachable, fmt::format("nothing answers at {}: {}; check --url", url_, error.message), {}};
   }
   return {ErrorCode::kUnreachable,
-          fmt::format("orchestratord does not answer at {}; start the stack with: llorch up (or llorch up "
-                      "--cpu on a machine without an NVIDIA GPU)",
-                      url_),
+          fmt::format("orchestratord does not answer at {}; start the stack with: {}", url_, stack::start_command()),
           {}};
 }
 

@@ -19,6 +19,7 @@
 #include "base/shared_library.h"
 #include "base/state_directory.h"
 #include "cli/commands.h"
+#include "cli/stack/daemon_commands.h"
 #include "cli/terminal_text.h"
 #include "engine/compute/cpu/backend.h"
 #include "net/http/url.h"
@@ -39,6 +40,11 @@ struct Check {
   std::string next{};       // what to do; of one that is ok a hint, if anything
   ExitCode code = kFailed;  // of `doctor`, unless the check is ok
 };
+
+// What to do where orchestratord does not answer.
+std::string silence_advice() {
+  return fmt::format("start it with: {}; why it went: {}", stack::start_command(), stack::logs_command(""));
+}
 
 Check check_driver(bool cpu_will_do) {
   if (base::SharedLibrary("libnvidia-ml.so.1").is_open()) return {"nvidia driver", true, "installed"};
@@ -131,8 +137,7 @@ Check check_stack(Api& api) {
     const bool is_silent = health.error().code == base::ErrorCode::kUnreachable;
     return {"stack", false,
             is_silent ? fmt::format("orchestratord does not answer at {}", api.url()) : health.error().message,
-            is_silent ? "start it with: llorch up (without an NVIDIA GPU: llorch up --cpu); why it went: llorch logs"
-                      : "see llorch logs orchestratord",
+            is_silent ? silence_advice() : "see " + stack::logs_command("orchestratord"),
             is_silent ? kUnreachable : kFailed};
   }
   const auto reply = wire::decode<wire::HealthReply>(*health);
@@ -140,7 +145,7 @@ Check check_stack(Api& api) {
   std::string wrong;
   for (const wire::HealthReason& reason : reply->reasons) wrong += (wrong.empty() ? "" : " ") + reason.human;
   if (wrong.empty()) return {"stack", true, "orchestratord answers at " + api.url()};
-  return {"stack", false, wrong, "llorch logs shows what the daemons say"};
+  return {"stack", false, wrong, stack::logs_command("") + " shows what the daemons say"};
 }
 
 void check_pools(const wire::PoolList& pools, std::vector<Check>& out) {
@@ -148,7 +153,8 @@ void check_pools(const wire::PoolList& pools, std::vector<Check>& out) {
   for (const wire::PoolInfo& pool : pools.pools) {
     if (pool.status == wire::PoolStatus::kUnhealthy || pool.status == wire::PoolStatus::kOffline) {
       out.push_back({"pool", false, fmt::format("{} is {}", pool.pool_id, wire::enum_name(pool.status)),
-                     fmt::format("llorch pool health {}; on its machine: llorch logs pool-managerd", pool.pool_id)});
+                     fmt::format("llorch pool health {}; on its machine: {}", pool.pool_id,
+                                 stack::logs_command("pool-managerd"))});
     }
     for (const wire::GpuInfo& gpu : pool.gpus) {
       listed += fmt::format("{}{} of {}", listed.empty() ? "" : ", ", gpu.gpu_id, pool.pool_id);
@@ -210,10 +216,9 @@ std::vector<Check> all_checks(const GlobalOptions& global) {
     }
   } else if (config) {
     const bool is_usage = api.error().code == base::ErrorCode::kInvalidParams;
-    out.push_back(
-        {"stack", false, api.error().message,
-         is_usage ? "say where orchestratord answers with --url" : "start it with: llorch up; why it went: llorch logs",
-         is_usage ? kUsage : kUnreachable});
+    out.push_back({"stack", false, api.error().message,
+                   is_usage ? "say where orchestratord answers with --url" : silence_advice(),
+                   is_usage ? kUsage : kUnreachable});
     if (auto ports = is_usage ? std::nullopt : check_ports(*config)) out.push_back(*std::move(ports));
   }
   out.push_back(check_driver(cpu_will_do));

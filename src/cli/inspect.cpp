@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/models/commands.h"
 #include "cli/terminal_text.h"
+#include "engine/compute/cuda/architectures.h"
 #include "wire/catalog.h"
 #include "wire/json.h"
 #include "wire/pool.h"
@@ -89,12 +90,15 @@ int show(const GlobalOptions& global, const std::string& name) {
 }
 
 int version(const GlobalOptions& global) {
+  const std::string_view kernels = engine::compute::cuda::built_architectures();
   if (global.json) {
     bj::object out{{"version", base::build_id()}};
     if (const std::string release = base::release_id(); !release.empty()) out["release"] = release;
+    out["cuda_kernels"] = kernels;
     fmt::print("{}\n", bj::serialize(out));
   } else {
-    print_text("llorch {}\n", base::version_text());
+    print_text("llorch {}\nCUDA kernels: {}\n", base::version_text(),
+               kernels.empty() ? "none; models run on the CPU device alone" : kernels);
   }
   return kOk;
 }

@@ -2,9 +2,13 @@
 #include <fmt/core.h>
 
 #include <boost/json.hpp>
+#include <chrono>
+#include <optional>
+#include <thread>
 
 #include "base/id.h"
 #include "cli/commands.h"
+#include "cli/stop_signals.h"
 #include "cli/terminal_text.h"
 #include "config/pool_credential.h"
 #include "wire/json.h"
@@ -13,6 +17,10 @@
 
 namespace llorch::cli {
 namespace {
+
+constexpr std::chrono::milliseconds kPollEvery{250};
+// How long orchestratord may be away meanwhile: drains and reloads go on over its restart.
+constexpr std::chrono::milliseconds kAwayMax{60'000};
 
 // A call to /v2/pools/{id}/<what>.
 base::Result<std::string> ask(const GlobalOptions& global, const PoolOptions& options, const std::string& method,
@@ -24,11 +32,12 @@ base::Result<std::string> ask(const GlobalOptions& global, const PoolOptions& op
   return api->call(method, "/v2/pools/" + options.pool + "/" + what, body);
 }
 
-// Its answer in words or as it came.
+// Its answer in words or as it came. `more_follows`: it is not the command's answer, which alone is printed as JSON.
 int control(const GlobalOptions& global, const PoolOptions& options, const std::string& method, const std::string& what,
-            const std::string& body) {
+            const std::string& body, bool more_follows = false) {
   const auto answer = ask(global, options, method, what, body);
   if (!answer) return report(answer.error(), global.json);
+  if (global.json && more_follows) return kOk;
   if (global.json) return fmt::print("{}\n", *answer), kOk;
   const auto reply = wire::decode<wire::PoolControlReply>(*answer);
   if (!reply) return report(reply.error(), global.json);
@@ -44,6 +53,57 @@ void print_operation(const wire::PoolOperation& operation) {
   if (!operation.step.empty()) print_text(": {}", without_controls(operation.step));
   if (operation.deadline_ms) print_text("; {} ms left", *operation.deadline_ms);
   print_text("\n");
+}
+
+bool has_ended(const std::optional<wire::PoolOperation>& operation) {
+  return operation && operation->state != wire::PoolOperationState::kRunning;
+}
+
+// Until the drain or reload that was begun has ended; says on standard error what it waits for, each time that changes. Its end is the
+// answer. Errors: CANCELLED at Ctrl-C, and the operation goes on; those of the calls once no other answer came for kAwayMax.
+base::Result<wire::PoolHealthReport> wait_for_end(Api& api, const PoolOptions& options, bool json) {
+  using Clock = std::chrono::steady_clock;
+  const StopSignals signals(StopSignals::Second::kEndsAtOnce);
+  auto answered_at = Clock::now();
+  for (std::string shown;;) {
+    if (StopSignals::requested()) {
+      return base::fail(base::ErrorCode::kCancelled,
+                        "left; it goes on: llorch pool health " + options.pool + " says how far it is");
+    }
+    const auto answer = api.call("GET", "/v2/pools/" + options.pool + "/health");
+    if (answer) {
+      answered_at = Clock::now();
+      auto health = TRY(wire::decode<wire::PoolHealthReport>(*answer));
+      if (has_ended(health.operation) || (!health.operation && !health.draining)) return health;
+      if (!health.operation)
+        health.operation.emplace();  // orchestratord was started again, and the pool has not come back
+      const std::string& step = health.operation->step;
+      if (!json && !step.empty() && step != shown) print_text(stderr, "{}: {}\n", options.pool, without_controls(step));
+      shown = step;
+    } else if (Clock::now() - answered_at >= kAwayMax) {
+      return base::fail(answer.error());
+    }
+    std::this_thread::sleep_for(kPollEvery);
+  }
+}
+
+// Begins a drain or a reload and, if it is told to, waits for its end.
+int operate(const GlobalOptions& global, const PoolOptions& options, const std::string& what, const std::string& body) {
+  const int begun = control(global, options, "POST", what, body, options.wait);
+  if (begun != kOk || !options.wait) return begun;
+  const auto api = Api::connect(global);
+  if (!api) return report(api.error(), global.json);
+  const auto health = wait_for_end(**api, options, global.json);
+  if (!health) return report(health.error(), global.json);
+  if (global.json) {
+    fmt::print("{}\n", wire::encode(*health));
+  } else if (health->operation) {
+    print_operation(*health->operation);
+    if (health->last_error) print_text("last error {}\n", without_controls(*health->last_error));
+  } else {
+    print_text("{}: it was taken back\n", options.pool);
+  }
+  return health->operation && health->operation->state == wire::PoolOperationState::kDone ? kOk : kFailed;
 }
 
 void print_loads(const wire::PoolInfo& pool) {
@@ -123,7 +183,7 @@ int unpair_pool(const GlobalOptions& global, const PoolOptions& options) {
 }
 
 int drain_pool(const GlobalOptions& global, const PoolOptions& options) {
-  return control(global, options, "POST", "drain", wire::encode(wire::DrainRequest{options.deadline_ms}));
+  return operate(global, options, "drain", wire::encode(wire::DrainRequest{options.deadline_ms}));
 }
 
 int undrain_pool(const GlobalOptions& global, const PoolOptions& options) {
@@ -131,8 +191,7 @@ int undrain_pool(const GlobalOptions& global, const PoolOptions& options) {
 }
 
 int reload_pool(const GlobalOptions& global, const PoolOptions& options) {
-  return control(global, options, "POST", "reload",
-                 wire::encode(wire::ReloadRequest{options.model, options.deadline_ms}));
+  return operate(global, options, "reload", wire::encode(wire::ReloadRequest{options.model, options.deadline_ms}));
 }
 
 int purge_pool(const GlobalOptions& global, const PoolOptions& options) {

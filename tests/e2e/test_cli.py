@@ -578,7 +578,8 @@ def test_doctor_and_version(tmp_path):
     assert all(check["next"] for check in checks.values() if not check["ok"]), "what to do is said of all that is wrong"
     cpu = llorch(*NOWHERE, *UP, "--set", "devices.allow_cpu=true", "doctor", state_dir=tmp_path)
     assert cpu.returncode == 3 and b"llorch up" in cpu.stdout, "only the stack is missing"
-    assert llorch("version", state_dir=tmp_path).stdout.startswith(b"llorch 0.")
+    told = llorch("version", state_dir=tmp_path).stdout
+    assert told.startswith(b"llorch 0.") and b"\nCUDA kernels: " in told
 
 
 def test_doctor_of_a_stack_that_serves(box):

@@ -2,8 +2,10 @@
 
 import json
 import shutil
+import signal
+import subprocess
 
-from stack import ALIAS, BIN, MODEL, MODEL_F16, ResumingClient, Stack, clean_env, llorch, process_runs, wait_for
+from stack import ALIAS, BIN, HANG_S, MODEL, MODEL_F16, ResumingClient, Stack, clean_env, llorch, process_runs, wait_for
 
 
 def health(stack):
@@ -35,10 +37,24 @@ def test_a_drain_waits_for_what_runs_and_is_taken_back():
         assert state["live"] and state["draining"] and not state["ready"]
         assert state["operation"]["state"] == "running" and state["metrics"]["active_leases"] == 1
         assert stack.pools()[0]["status"] == "draining"
+        reasons = " ".join(reason["human"] for reason in stack.request("GET", "/v2/health").json["reasons"])
+        assert "llorch pool undrain pool-1" in reasons and "Start pool-managerd" not in reasons, reasons
+        waiter = subprocess.Popen([str(BIN / "llorch"), "--url", stack.url, "--state-dir", str(stack.dir), "--json", "pool", "drain",
+                                   "pool-1", "--deadline-ms", "3600000", "--wait"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                  env=clean_env(stack.dir))
+        left = subprocess.Popen([str(BIN / "llorch"), "--url", stack.url, "--state-dir", str(stack.dir), "pool", "drain", "pool-1",
+                                 "--deadline-ms", "3600000", "--wait"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                env=clean_env(stack.dir))
+        assert b"pool-1: " in left.stderr.readline(), "it says what it waits for"
+        left.send_signal(signal.SIGINT)
+        assert b"llorch pool health pool-1" in left.communicate(timeout=HANG_S)[1] and left.returncode == 130
+        assert waiter.poll() is None, "the job still runs"
         stack.gate.open()
         assert stack.wait_terminal(running)["status"] == "completed"
         wait_for("the worker to go", lambda: not process_runs(worker["pid"]))
-        wait_for("the drain to be complete", lambda: health(stack)["operation"]["state"] == "done")
+        out, err = waiter.communicate(timeout=HANG_S)
+        assert waiter.returncode == 0 and json.loads(out)["operation"]["state"] == "done", err
+        assert health(stack)["operation"]["state"] == "done"
         job = stack.job(waiting)
         assert job["status"] == "queued" and "undrain pool-1" in job["reason"]["human"], job
         assert cli(stack, "pool", "undrain", "pool-1").returncode == 0

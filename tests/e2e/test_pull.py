@@ -489,6 +489,15 @@ def test_the_command_line(tmp_path, server):
         assert refused.returncode == 1 and "llorch pull tale:5m" in refused.stderr
         told = llorch("run", "--pull", "tale:5m", "Once upon a time", "--max-tokens", "4")
         assert told.returncode == 0 and told.stdout.strip(), told.stderr
+        slow = server.add("/slow.gguf", DATA)
+        slow.hold_after = MIB
+        left = subprocess.Popen([str(BIN / "llorch"), "--url", own.url, "--state-dir", str(own.dir), "pull", f"{server.url}/slow.gguf"],
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=clean_env(own.dir))
+        assert left.stderr.readline(), "it says how far it is"
+        left.send_signal(signal.SIGINT)
+        assert b"the pull goes on" in left.communicate(timeout=HANG_S)[1] and left.returncode == 130
+        assert model_of(own, "slow")["pull"]["state"] == "fetching"
+        slow.go_on.set()
         assert "tale:5m" in llorch("ls").stdout and SHA256 in llorch("show", "tale:5m").stdout
         again = llorch("--json", "pull", "tale:5m")
         assert again.returncode == 0 and json.loads(again.stdout)["checksum"] == f"sha256:{SHA256}"

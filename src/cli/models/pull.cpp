@@ -10,6 +10,7 @@
 #include <iostream>
 #include <thread>
 
+#include "cli/stop_signals.h"
 #include "cli/stream/request.h"
 #include "cli/terminal_text.h"
 #include "engine/io/model_layout.h"
@@ -133,6 +134,7 @@ void PullDisplay::finish() {
 base::Result<wire::CatalogModel> wait_for_pull(Api& api, wire::CatalogModel model, bool json,
                                                std::chrono::milliseconds away_max) {
   using Clock = std::chrono::steady_clock;
+  const StopSignals signals(StopSignals::Second::kEndsAtOnce);
   auto answered_at = Clock::now();
   PullDisplay display(PullDisplay::form(json), model.model_id, to_stderr,
                       [] { return terminal_columns(STDERR_FILENO); });
@@ -140,6 +142,13 @@ base::Result<wire::CatalogModel> wait_for_pull(Api& api, wire::CatalogModel mode
     if (model.pull->state == PullState::kFailed || model.pull->state == PullState::kCancelled) {
       display.finish();
       return base::fail(error_of(*model.pull));
+    }
+    if (StopSignals::requested()) {
+      display.finish();
+      const std::string name = without_controls(model.model_id);
+      return base::fail(
+          ErrorCode::kCancelled,
+          fmt::format("left; the pull goes on: llorch pull {} shows it, llorch rm {} ends it", name, name));
     }
     display.show(*model.pull);
     std::this_thread::sleep_for(kPollEvery);

@@ -43,7 +43,7 @@ std::string path_of(const std::string& model_id, std::string_view what = "");
 
 // How long orchestratord may be away. Longer than its restart takes, shorter than patience.
 constexpr std::chrono::milliseconds kPullAwayMax{60'000};
-// Waits for a model that is on its way, as long as it takes. Errors: the pull's own; UNREACHABLE: nobody answered for `away_max`, and the
+// Waits for a model that is on its way, as long as it takes. Errors: the pull's own; CANCELLED at Ctrl-C, and the pull goes on; UNREACHABLE: nobody answered for `away_max`, and the
 // pull goes on when somebody does; others of the call.
 base::Result<wire::CatalogModel> wait_for_pull(Api& api, wire::CatalogModel model, bool json,
                                                std::chrono::milliseconds away_max = kPullAwayMax);

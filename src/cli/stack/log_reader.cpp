@@ -171,7 +171,9 @@ base::Result<std::vector<std::filesystem::path>> find_logs(const std::filesystem
                                   "starts by itself is read with journalctl",
                                   directory.string()));
   }
-  return base::fail(base::ErrorCode::kInvalidParams, fmt::format("no log has this name; there are: {}", names));
+  return base::fail(
+      base::ErrorCode::kInvalidParams,
+      fmt::format("no log has this name; there are: {}; that of a service of systemd is read with journalctl", names));
 }
 
 std::string readable_line(std::string_view line) {

@@ -247,7 +247,8 @@ base::Result<NamedModel> CatalogModels::wanted_model(wire::CreateCatalogModelReq
       return base::fail(Error{
           ErrorCode::kModelNotFound,
           "no model is known by this name; `llorch search` and GET /v2/catalog/known list those that "
-          "are, and a reference says where others come from: hf:ORG/REPO, https://..., oci:..., pypi:...",
+          "are, and a reference says where others come from: hf:ORG/REPO, https://..., pypi:..., oci:NAME:TAG for "
+          "Ollama's",
           {}}.with("field", std::string("model_ref")));
     }
     out.source = known->source;

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
+#include <vector>
 
 #include "base/build_id.h"
 #include "base/log.h"
@@ -69,6 +71,21 @@ std::vector<wire::ModelCapability> models_of(const std::vector<core::PoolView>& 
   return out;
 }
 
+// Absent where a pool takes jobs.
+std::optional<wire::HealthReason> why_no_job_can_run(const std::vector<core::PoolView>& pools) {
+  const auto is_healthy = [](const core::PoolView& pool) { return pool.status == wire::PoolStatus::kHealthy; };
+  const auto is_draining = [](const core::PoolView& pool) { return pool.status == wire::PoolStatus::kDraining; };
+  if (std::ranges::any_of(pools, is_healthy)) return {};
+  wire::HealthReason out{std::string(base::info(base::ErrorCode::kPoolUnready).name),
+                         "No pool is healthy, so no job can run. Start pool-managerd, or see why it is lost: "
+                         "`llorch pool health POOL`."};
+  if (const auto drained = std::ranges::find_if(pools, is_draining); drained != pools.end()) {
+    out.human = fmt::format("No pool takes jobs, as an operator drains {} of {}: `llorch pool undrain {}` ends that.",
+                            std::ranges::count_if(pools, is_draining), pools.size(), drained->pool_id.value);
+  }
+  return out;
+}
+
 }  // namespace
 
 void Meta::health(const net::Request&, const net::ExchangePtr& exchange) {
@@ -76,19 +93,15 @@ void Meta::health(const net::Request&, const net::ExchangePtr& exchange) {
       core::QueryPools{}, [this, exchange](const core::AnswerQueryPools& answer) {
         wire::HealthReply out;
         out.uptime_seconds = (context_.clock->now().mono_ms - context_.started_mono_ms) / 1000;
-        bool healthy = false;
         for (const core::PoolView& pool : answer.pools) {
-          healthy = healthy || pool.status == wire::PoolStatus::kHealthy;
           out.pools.push_back({.pool_id = pool.pool_id.value,
                                .status = std::string(wire::enum_name(pool.status)),
                                .gpus = static_cast<std::int64_t>(pool.gpus.size()),
                                .workers = static_cast<std::int64_t>(pool.workers.size())});
         }
-        if (!healthy) {
-          out.reasons.push_back({std::string(base::info(base::ErrorCode::kPoolUnready).name),
-                                 "No pool is healthy, so no job can run. Start pool-managerd, or see why it is lost: "
-                                 "`llorch pool health POOL`."});
-        }
+        auto no_pool = why_no_job_can_run(answer.pools);
+        const bool is_pool_ready = !no_pool;
+        if (no_pool) out.reasons.push_back(*std::move(no_pool));
         const auto is_unpaired = [this](const base::PoolId& id) { return !context_.pools->is_paired(id); };
         const auto first = std::ranges::find_if(context_.unpaired_pools, is_unpaired);
         if (first != context_.unpaired_pools.end()) {
@@ -109,7 +122,7 @@ void Meta::health(const net::Request&, const net::ExchangePtr& exchange) {
                fmt::format("Model {} of models.preload is not loaded yet (attempt {}){}{}", preload.model,
                            preload.attempts, preload.error_message ? ": " : ".", preload.error_message.value_or(""))});
         }
-        out.ready = healthy && preloaded && !answer.store_failing && !*context_.stopping;
+        out.ready = is_pool_ready && preloaded && !answer.store_failing && !*context_.stopping;
         if (answer.store_failing) {
           out.reasons.push_back({std::string(base::info(base::ErrorCode::kStoreUnavailable).name),
                                  "The job store cannot write, so no job is accepted and no end of a job is told. Free "
