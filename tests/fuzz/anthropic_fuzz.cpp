@@ -13,8 +13,7 @@ using namespace llorch::wire;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
-  for (const auto decode_body : {anthropic::decode_messages, anthropic::decode_count_tokens}) {
-    const auto request = decode_body(text);
+  for (const auto& request : {anthropic::decode_messages(text, 50'000), anthropic::decode_count_tokens(text)}) {
     if (request && !decode<SubmitRequest>(encode(request->submission), UnknownKeys::kRefuse)) std::abort();
   }
   const auto batch = anthropic::decode_batch(text);

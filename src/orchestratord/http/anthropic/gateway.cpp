@@ -14,9 +14,8 @@
 namespace llorch::orchestratord::http::anthropic {
 
 void Gateway::messages(const net::Request& request, const net::ExchangePtr& exchange) {
-  auto decoded = decode_messages(request.body);
+  auto decoded = decode_messages(request.body, context_.config->orchestratord.limits.max_tokens);
   if (!decoded) return refuse(context_, exchange, std::move(decoded).error());
-  decoded->answer.max_tokens = std::min(decoded->answer.max_tokens, context_.config->orchestratord.limits.max_tokens);
   submitter_.submit({.request = std::move(decoded->submission),
                      .caller = request.peer.principal,
                      .correlation_id = request.correlation_id,

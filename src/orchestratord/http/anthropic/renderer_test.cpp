@@ -100,6 +100,10 @@ TEST(AnthropicRenderer, SaysWhyAnAnswerEnded) {
   EXPECT_EQ(stop_of(options, kTale, StopReason::kEos), R"("end_turn"null)");
   EXPECT_EQ(stop_of(options, kTale, StopReason::kMaxTokens), R"("max_tokens"null)");
   EXPECT_EQ(stop_of(options, kTale, StopReason::kContext), R"("model_context_window_exceeded"null)");
+  options.max_tokens = 4;
+  EXPECT_EQ(stop_of(options, kTale, StopReason::kMaxTokens), R"("model_context_window_exceeded"null)") << "it has 3";
+  options.max_tokens = 3;
+  EXPECT_EQ(stop_of(options, kTale, StopReason::kMaxTokens), R"("max_tokens"null)");
   options.stop = {"END"};
   EXPECT_EQ(stop_of(options, kTale, StopReason::kStop), R"("stop_sequence""END")");
   EXPECT_EQ(stop_of(options, kTale, StopReason::kEos), R"("end_turn"null)");

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "orchestratord/http/anthropic/messages.h"
@@ -87,7 +88,7 @@ base::Result<Request> prompt_part(const wire::AnthropicPrompt& body, wire::Sampl
 
 }  // namespace
 
-base::Result<Request> decode_messages(std::string_view text) {
+base::Result<Request> decode_messages(std::string_view text, std::int64_t tokens_max) {
   TRY(chat::check_utf8(text));
   auto body = TRY(wire::decode<wire::MessagesRequest>(text, wire::UnknownKeys::kRefuse));
   Request out = TRY(prompt_part(body.prompt, std::move(body.extensions)));
@@ -99,7 +100,7 @@ base::Result<Request> decode_messages(std::string_view text) {
   submission.stop = body.stop_sequences;
   submission.seed = body.seed;
   TRY(wire::validate_submission(submission));
-  out.answer.max_tokens = *submission.max_tokens;
+  out.answer.max_tokens = std::min(*submission.max_tokens, tokens_max);
   out.answer.stream = body.stream.value_or(false);
   out.answer.stop = std::move(body.stop_sequences);
   return out;

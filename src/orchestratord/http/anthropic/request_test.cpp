@@ -17,9 +17,12 @@ std::string detail(const base::Error& error, std::string_view name) {
   return "";
 }
 
+constexpr std::int64_t kTokensMax = 100;  // of the server
+
 Request decoded(const std::string& members, const std::string& messages = R"([{"role":"user","content":"hi"}])") {
-  auto request = decode_messages(R"({"model":"m","max_tokens":9,"messages":)" + messages +
-                                 (members.empty() ? "" : "," + members) + "}");
+  auto request = decode_messages(
+      R"({"model":"m","max_tokens":9,"messages":)" + messages + (members.empty() ? "" : "," + members) + "}",
+      kTokensMax);
   EXPECT_TRUE(request) << members << messages << ": " << request.error().message;
   return request ? *request : Request{};
 }
@@ -40,6 +43,18 @@ TEST(AnthropicRequest, LeavesTheDefaultsOfThatApi) {
   EXPECT_EQ(request.tool_use, chat::ToolUse{});
   EXPECT_FALSE(request.answer.stream);
   EXPECT_EQ(request.answer.model, "m");
+}
+
+// The answer tells a limit of the server from a full context by what it was let have.
+TEST(AnthropicRequest, TheAnswerKnowsWhatTheServerLetsItHave) {
+  const auto tokens = [](std::int64_t asked, std::int64_t tokens_max) {
+    const auto request = decode_messages(
+        R"({"model":"m","messages":[{"role":"user","content":"hi"}],"max_tokens":)" + std::to_string(asked) + "}",
+        tokens_max);
+    return std::pair(request.value().submission.max_tokens.value(), request->answer.max_tokens);
+  };
+  EXPECT_EQ(tokens(64000, 20), std::pair(std::int64_t{64000}, std::int64_t{20}));
+  EXPECT_EQ(tokens(7, 20), std::pair(std::int64_t{7}, std::int64_t{7}));
 }
 
 TEST(AnthropicRequest, FieldsReachTheSubmission) {
@@ -80,10 +95,10 @@ TEST(AnthropicRequest, TheOlderSpellingOfTheFormatCounts) {
     EXPECT_TRUE(counted) << members;
   }
   const std::string body = R"({"model":"m","max_tokens":9,"messages":[{"role":"user","content":"a"}],)" + older;
-  const auto two = decode_messages(body + R"(,"output_config":{"format":)" + format("array") + "}}");
+  const auto two = decode_messages(body + R"(,"output_config":{"format":)" + format("array") + "}}", kTokensMax);
   ASSERT_FALSE(two);
   EXPECT_EQ(detail(two.error(), "field") + " " + detail(two.error(), "reason"), "output_format combination");
-  const auto regex = decode_messages(body + R"(,"regex":"a"})");
+  const auto regex = decode_messages(body + R"(,"regex":"a"})", kTokensMax);
   ASSERT_FALSE(regex);
   EXPECT_EQ(detail(regex.error(), "field"), "output_format");
 }
@@ -107,7 +122,8 @@ TEST(AnthropicRequest, WhatIsNotDoneHereIsIgnoredOrRefused) {
             wire::encode(decoded("").submission));
   for (const std::string name : {"compaction", "thread"}) {
     const auto refused = decode_messages(R"({"model":"m","max_tokens":9,"messages":[{"role":"user","content":"a"}],")" +
-                                         name + R"(":{"type":"create"}})");
+                                             name + R"(":{"type":"create"}})",
+                                         kTokensMax);
     ASSERT_FALSE(refused) << name;
     EXPECT_EQ(detail(refused.error(), "reason"), "unsupported");
   }
@@ -147,7 +163,8 @@ TEST(AnthropicRequest, TheBillingHeaderOfASystemPromptIsLeftOut) {
   EXPECT_EQ(system_of("[" + block("a " + header) + "]"), system_of("\"a " + header + '"'));
   const auto refused =
       decode_messages(R"({"model":"m","max_tokens":9,"messages":[{"role":"user","content":"q"}],"system":[)" +
-                      block(header) + R"(,{"type":"image"}]})");
+                          block(header) + R"(,{"type":"image"}]})",
+                      kTokensMax);
   ASSERT_FALSE(refused);
   EXPECT_EQ(detail(refused.error(), "field"), "system[1].type");
 }
@@ -290,15 +307,15 @@ TEST(AnthropicRequest, RefusalsNameTheFieldAndTheReason) {
   };
   for (const Case& c : cases) {
     const std::string members = c.members;
-    const auto request = decode_messages(
-        R"({"model":"m",)" + members + (members.find("max_tokens") == std::string::npos ? R"(,"max_tokens":1})" : "}"));
+    const std::string end = members.find("max_tokens") == std::string::npos ? R"(,"max_tokens":1})" : "}";
+    const auto request = decode_messages(R"({"model":"m",)" + members + end, kTokensMax);
     ASSERT_FALSE(request) << members;
     EXPECT_EQ(detail(request.error(), "field"), c.field) << request.error().message;
     EXPECT_EQ(detail(request.error(), "reason"), c.reason) << request.error().message;
   }
-  EXPECT_EQ(detail(decode_messages(R"({"model":"m","messages":[]})").error(), "field"), "max_tokens");
-  EXPECT_EQ(detail(decode_messages("\xff").error(), "reason"), "utf8");
-  EXPECT_EQ(detail(decode_messages("[").error(), "reason"), "json");
+  EXPECT_EQ(detail(decode_messages(R"({"model":"m","messages":[]})", kTokensMax).error(), "field"), "max_tokens");
+  EXPECT_EQ(detail(decode_messages("\xff", kTokensMax).error(), "reason"), "utf8");
+  EXPECT_EQ(detail(decode_messages("[", kTokensMax).error(), "reason"), "json");
 }
 
 TEST(AnthropicRequest, TokensAreCountedOfWhatDecidesThePrompt) {

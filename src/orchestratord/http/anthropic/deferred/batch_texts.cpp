@@ -87,8 +87,8 @@ std::optional<deferred::BatchLine> request_of_line(std::string_view line) {
   return deferred::BatchLine{std::move(custom_id), json::serialize(*params)};
 }
 
-base::Result<Request> decode_batched(std::string_view params, std::string_view name) {
-  Request out = TRY(decode_messages(params));
+base::Result<Request> decode_batched(std::string_view params, std::string_view name, std::int64_t tokens_max) {
+  Request out = TRY(decode_messages(params, tokens_max));
   if (out.answer.stream) {
     return refused("stream", "unsupported",
                    "a request of a batch has one answer, among the results; it does not stream");

@@ -22,8 +22,8 @@ base::Result<BatchInput> decode_batch(std::string_view body);
 
 // One of those lines. Nothing: it is none.
 std::optional<deferred::BatchLine> request_of_line(std::string_view line);
-// The request of a line, of priority batch; without a seed it gets that of `name`. Errors: as of decode_messages().
-base::Result<Request> decode_batched(std::string_view params, std::string_view name);
+// The request of a line, of priority batch; without a seed it gets that of `name`. `tokens_max`, errors: as of decode_messages().
+base::Result<Request> decode_batched(std::string_view params, std::string_view name, std::int64_t tokens_max);
 
 // A line of the results, with its end. `answer`: of status 200 or an error of this API.
 std::string result_line(std::string_view custom_id, const net::http::Response& answer);

@@ -66,17 +66,19 @@ TEST(MessageBatch, SaysWhatIsWrongWithIt) {
 }
 
 TEST(MessageBatch, RunsItsRequestsBehindOthersAndWithASeedOfTheirOwn) {
-  const auto request = decode_batched(kParams, "batch/1");
+  const auto request = decode_batched(kParams, "batch/1", 2);
   ASSERT_TRUE(request);
   EXPECT_EQ(request->submission.priority, wire::Priority::kBatch);
   EXPECT_EQ(request->submission.seed, deferred::seed_of_name("batch/1"));
+  EXPECT_EQ(request->submission.max_tokens, 3) << "what makes two submissions the same one";
+  EXPECT_EQ(request->answer.max_tokens, 2) << "what the server lets it have";
   std::string seeded(kParams);
   seeded.insert(1, R"("seed":7,)");
-  EXPECT_EQ(decode_batched(seeded, "batch/1")->submission.seed, 7);
+  EXPECT_EQ(decode_batched(seeded, "batch/1", 2)->submission.seed, 7);
   std::string streamed(kParams);
   streamed.insert(1, R"("stream":true,)");
-  EXPECT_FALSE(decode_batched(streamed, "batch/1"));
-  EXPECT_FALSE(decode_batched("{}", "batch/1"));
+  EXPECT_FALSE(decode_batched(streamed, "batch/1", 2));
+  EXPECT_FALSE(decode_batched("{}", "batch/1", 2));
 }
 
 TEST(MessageBatch, ResultsSayWhatBecameOfARequest) {

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -142,8 +141,7 @@ std::optional<deferred::BatchLine> MessageBatches::line_of(const json::object&, 
 }
 
 base::Result<tasks::DeferredJobPtr> MessageBatches::job_of(const json::object&, deferred::BatchRequest request) const {
-  Request decoded = TRY(decode_batched(request.body, request.name));
-  decoded.answer.max_tokens = std::min(decoded.answer.max_tokens, context_.config->orchestratord.limits.max_tokens);
+  Request decoded = TRY(decode_batched(request.body, request.name, context_.config->orchestratord.limits.max_tokens));
   auto job = std::make_shared<tasks::DeferredJob>();
   job->submission = {.request = std::move(decoded.submission),
                      .caller = std::move(request.caller),
