@@ -368,6 +368,9 @@ struct Table<OpenAiRequest> {
   }
 };
 
+constexpr std::string_view kPromptLogprobs =
+    "Of vLLM: the answer lists the prompt's tokens, each with this many likeliest ones. Not with stream.";
+
 // The sampling fields that the API does not have; what it spells itself stands elsewhere.
 Fields extension_fields() {
   return fields_without(
@@ -403,6 +406,7 @@ struct Table<ChatCompletionRequest> {
         optional("documents", &S::documents, "Texts the model may quote, for the chat template.", {0, 4 << 20}),
         optional("chat_template_kwargs", &S::chat_template_kwargs, "More variables for the chat template.",
                  {0, 1 << 16}),
+        optional("prompt_logprobs", &S::prompt_logprobs, kPromptLogprobs, {0, 20}),
         optional("enable_thinking", &S::enable_thinking,
                  "The template's variable of this name, where chat_template_kwargs does not have it."),
         optional("thinking", &S::thinking, "The same, where enable_thinking is left out."),
@@ -651,7 +655,8 @@ struct Table<TextCompletionRequest> {
             optional("user", &S::user, "Accepted; changes nothing."),
             optional("suffix", &S::suffix,
                      "What follows on the output: the model fills in between the prompt and this. Empty: none.",
-                     {0, 4 << 20})};
+                     {0, 4 << 20}),
+            optional("prompt_logprobs", &S::prompt_logprobs, kPromptLogprobs, {0, 20})};
   }
   static Fields fields() {
     return joined({fields_of(&S::common, Table<OpenAiRequest>::model_or_only()),

@@ -128,8 +128,9 @@ struct ChatCompletionRequest {
   std::optional<JsonArray> documents;
   std::optional<JsonObject> chat_template_kwargs;
   // Of other servers.
-  std::optional<bool> enable_thinking;     // the template's variable, where chat_template_kwargs has none
-  std::optional<ThinkingOfChat> thinking;  // the same, where enable_thinking is omitted
+  std::optional<std::int64_t> prompt_logprobs;  // how many of the likeliest tokens are listed with each of the prompt's
+  std::optional<bool> enable_thinking;          // the template's variable, where chat_template_kwargs has none
+  std::optional<ThinkingOfChat> thinking;       // the same, where enable_thinking is omitted
   std::optional<ReasoningOfChat> reasoning;
   std::optional<OllamaOptionsOfChat> options;
   Ignored drop_params, extra_body, keep_alive, thinking_budget;
@@ -235,7 +236,8 @@ struct TextCompletionRequest {
   std::optional<std::int64_t> logprobs;  // how many of the likeliest tokens are listed
   std::optional<bool> echo;
   std::optional<std::int64_t> best_of;
-  std::optional<std::string> suffix;  // empty: none
+  std::optional<std::string> suffix;            // empty: none
+  std::optional<std::int64_t> prompt_logprobs;  // of other servers: as of a chat
   Ignored user;
 };
 

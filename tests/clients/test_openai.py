@@ -211,6 +211,11 @@ def test_a_response_goes_on_from_its_items_and_is_structured(chat_client):
     assert answer.output_parsed.colour in ("red", "green", "blue")
 
 
+def test_log_probabilities_of_a_prompt_as_of_vllm(client):
+    first, *others = client.completions.create(**TALE, extra_body={"prompt_logprobs": 1}).choices[0].prompt_logprobs
+    assert first is None and others and all("decoded_token" in token for entry in others for token in entry.values())
+
+
 @pytest.mark.parametrize("fields, param, code", [
     ({"n": 17}, "n", "invalid_params"),
     ({"temperature": 3}, "temperature", "invalid_params"),

@@ -66,6 +66,26 @@ def test_the_numbers_are_those_of_the_draws(stack):
     assert told["token_logprobs"][-1] == next_token["logprob"]
 
 
+def test_they_are_told_as_by_vllm(stack):
+    ids = ids_of(stack, TALE)
+    told, _ = lists_of(scored(stack, ids)["choices"][0])
+    asked = {"model": ALIAS, "prompt": ids, "max_tokens": 1, "temperature": 0, "seed": 1234, "prompt_logprobs": 1}
+    answer = stack.request("POST", "/v1/completions", asked)
+    assert answer.status == 200, answer.body
+    (choice,) = answer.json["choices"]
+    assert choice["prompt_logprobs"][0] is None and choice["logprobs"] is None
+    for i, entry in enumerate(choice["prompt_logprobs"][1:], 1):
+        own, *others = entry.items()
+        assert own[0] == str(ids[i]) and own[1]["logprob"] == told["token_logprobs"][i] and len(others) <= 1
+        assert own[1]["rank"] == (None if others else 1)
+        assert all(other["rank"] == 1 and other["logprob"] >= own[1]["logprob"] for _, other in others)
+    beside = stack.request("POST", "/v1/completions", {**asked, "logprobs": 0}).json["choices"][0]
+    assert beside["prompt_logprobs"] == choice["prompt_logprobs"] and beside["text"] == choice["text"]
+    assert beside["logprobs"]["top_logprobs"] == [{}]
+    refused = stack.request("POST", "/v1/completions", {**asked, "stream": True})
+    assert refused.status == 400 and refused.json["error"]["param"] == "prompt_logprobs"
+
+
 def test_steps_company_and_the_cache_change_no_bit(stack):
     ids = ids_of(stack, TALE)
     prompts = [ids, ids_of(stack, "The fox said: I will run and run and run."), ids[:-7], ids]

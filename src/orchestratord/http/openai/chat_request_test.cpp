@@ -269,6 +269,9 @@ TEST(OpenAiChat, RefusalsNameTheFieldAndTheReason) {
       {R"("modalities":["text","audio"])", "modalities", "unsupported"},
       {R"("reasoning_effort":"huge")", "reasoning_effort", "enum"},
       {R"("no_such_field":1)", "no_such_field", "unknown"},
+      {R"("prompt_logprobs":1,"stream":true)", "prompt_logprobs", "combination"},
+      {R"("prompt_logprobs":1,"n":2)", "prompt_logprobs", "combination"},
+      {R"("prompt_logprobs":1,"top_logprobs":2)", "top_logprobs", "combination"},
       {R"("messages":[])", "messages", "duplicate"},
   };
   for (const Case& c : cases) {

@@ -160,8 +160,9 @@ BodyRenderer::BodyRenderer(const AnswerOptions& options, const AnswerIdentity& i
     : options_(options),
       identity_(identity),
       opening_(opening(options, identity)),
-      logprobs_(options.endpoint),
+      logprobs_(options.endpoint, options.top_logprobs_max),
       text_(options.echo) {
+  if (options.prompt_logprobs) prompt_logprobs_.emplace(*options.prompt_logprobs);
   if (options.reading) reader_.emplace(options.reading);
 }
 
@@ -178,8 +179,16 @@ void BodyRenderer::take_parts() {
   parts_.clear();
 }
 
+void BodyRenderer::append_prompt_logprobs(std::string& out) const {
+  if (!prompt_logprobs_) return;
+  out += R"(,"prompt_logprobs":)";
+  prompt_logprobs_->write(out);
+}
+
 void BodyRenderer::token(const streams::TokenView& token, const streams::EventId&, std::string&) {
   if (token.of_prompt) {
+    if (prompt_logprobs_) prompt_logprobs_->add(token);
+    if (!options_.echo_logprobs) return;
     const std::string bytes = logprobs_.add_prompt(token, options_.echo);
     if (options_.echo.empty()) text_ += echo_.push(bytes);
     return;
@@ -216,6 +225,7 @@ void BodyRenderer::append_choice(const wire::EndEvent& event, std::string& out) 
   out.append(R"(,"finish_reason":")")
       .append(finish_reason_with(calls, told_end(options_, event).stop_reason))
       .append("\"");
+  if (!chat) append_prompt_logprobs(out);
 }
 
 void BodyRenderer::end(const wire::EndEvent& event, const streams::EventId&, std::string& out) {
@@ -229,6 +239,7 @@ void BodyRenderer::end(const wire::EndEvent& event, const streams::EventId&, std
     append_choice(event, body);
     body += R"(}],"usage":)";
     append_usage(body, told_end(options_, event));
+    if (options_.endpoint == Endpoint::kChat) append_prompt_logprobs(body);
     append_provenance(body, event);
   } else {
     append_choice(event, body);

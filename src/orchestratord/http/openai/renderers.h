@@ -61,6 +61,7 @@ class BodyRenderer final : public streams::WholeRenderer {
 
  private:
   void take_parts();
+  void append_prompt_logprobs(std::string& out) const;
   // Up to the finish_reason, without the closing brace.
   void append_choice(const wire::EndEvent& event, std::string& out);
 
@@ -68,6 +69,7 @@ class BodyRenderer final : public streams::WholeRenderer {
   const AnswerIdentity identity_;
   const std::string opening_;
   LogprobsWriter logprobs_;
+  std::optional<PromptLogprobsWriter> prompt_logprobs_;
   std::optional<chat::OutputReader> reader_;  // absent: the output is content, all of it
   std::vector<chat::Part> parts_;             // that the last token completed
   text::Utf8Assembler echo_;                  // of the prompt's tokens, where they are its text

@@ -199,6 +199,63 @@ TEST(OpenAiRenderers, AnEchoWithLogprobsStreams) {
   }
 }
 
+AnswerOptions prompt_logprobs_options(Endpoint endpoint, std::int64_t likeliest) {
+  AnswerOptions options = options_of(endpoint, false);
+  options.prompt_logprobs = likeliest;
+  return options;
+}
+
+// As vLLM has them: of a completion in its choice, of a chat beside the choices.
+TEST(OpenAiRenderers, PromptLogprobsAreThoseOfVllm) {
+  const std::string likeliest =
+      R"([null,{"8":{"logprob":-2.5E0,"rank":null,"decoded_token":" H"},"9":{"logprob":-5E-1,"rank":1,"decoded_token":"O"}},)"
+      "{\"7\":{\"logprob\":-1,\"rank\":null,\"decoded_token\":\"\xEF\xBF\xBD\"}},"
+      "{\"6\":{\"logprob\":-1.25E-1,\"rank\":null,\"decoded_token\":\"\xEF\xBF\xBD\"}}]";
+  const auto completion = scored_choice(prompt_logprobs_options(Endpoint::kCompletions, 1));
+  EXPECT_EQ(boost::json::serialize(completion.at("prompt_logprobs")), likeliest);
+  EXPECT_EQ(completion.at("text"), "H\xC3\xA9") << "the prompt is not echoed";
+  EXPECT_TRUE(completion.at("logprobs").is_null()) << "nobody asked for those of the output";
+  BodyRenderer chat(prompt_logprobs_options(Endpoint::kChat, 1), kIdentity);
+  const auto body = boost::json::parse(scored_transcript(chat));
+  EXPECT_EQ(boost::json::serialize(body.at("prompt_logprobs")), likeliest);
+  EXPECT_FALSE(body.at("choices").at(0).as_object().contains("prompt_logprobs"));
+  BodyRenderer plain(options_of(Endpoint::kChat, false), kIdentity);
+  EXPECT_EQ(transcript(plain).find("prompt_logprobs"), std::string::npos);
+}
+
+TEST(OpenAiRenderers, ATokenOfThePromptIsListedOnceWithTheRankItHas) {
+  BodyRenderer renderer(prompt_logprobs_options(Endpoint::kCompletions, 2), kIdentity);
+  std::string out;
+  renderer.token(
+      {.t = "",
+       .logprobs = R"({"id":5,"logprob":-1,"token":"b","bytes":[98],"top_logprobs":[)"
+                   R"({"id":4,"logprob":-0.5,"token":"a","bytes":[97]},{"id":5,"logprob":-1,"token":"b","bytes":[98]},)"
+                   R"({"id":6,"logprob":-2,"token":"c","bytes":[99]}]})",
+       .of_prompt = true},
+      {}, out);
+  renderer.end(ended(wire::StopReason::kEos), {}, out);
+  EXPECT_NE(out.find(R"("prompt_logprobs":[{"5":{"logprob":-1,"rank":2,"decoded_token":"b"},)"
+                     R"("4":{"logprob":-0.5,"rank":1,"decoded_token":"a"}}])"),
+            std::string::npos)
+      << out;
+}
+
+// The worker tells as many with the output's tokens as with the prompt's.
+TEST(OpenAiRenderers, PromptLogprobsLengthenNoOtherList) {
+  for (const Endpoint endpoint : {Endpoint::kChat, Endpoint::kCompletions}) {
+    AnswerOptions options = prompt_logprobs_options(endpoint, 2);
+    options.logprobs = true;
+    options.top_logprobs_max = 1;
+    const auto choice = scored_choice(options);
+    const auto& logprobs = choice.at("logprobs");
+    if (endpoint == Endpoint::kChat) {
+      EXPECT_EQ(logprobs.at("content").at(0).at("top_logprobs").as_array().size(), 1u);
+    } else {
+      EXPECT_EQ(boost::json::serialize(logprobs.at("top_logprobs")), "[{\"H\xC3\xA9\":-5E-1}]");
+    }
+  }
+}
+
 AnswerOptions response_options(bool stream, bool logprobs) {
   AnswerOptions options = options_of(Endpoint::kResponses, stream);
   options.logprobs = logprobs;

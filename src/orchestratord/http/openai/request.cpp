@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
+#include <utility>
 
 #include "base/parse_json.h"
 #include "orchestratord/http/chat/parsing.h"
@@ -162,6 +163,33 @@ base::Result<> set_echo(Request& request) {
   return {};
 }
 
+// As vLLM has it. The worker tells the tokens of the prompt and of the output with as many of the likeliest as either is to have.
+// REQUIRES: a request that is valid without it.
+base::Result<> set_prompt_logprobs(std::optional<std::int64_t> likeliest, Request& request) {
+  if (!likeliest) return {};
+  AnswerOptions& answer = request.answer;
+  if (answer.stream) {
+    return refused("prompt_logprobs", "combination",
+                   "prompt_logprobs stand in a whole answer; leave stream or prompt_logprobs out");
+  }
+  if (answer.endpoint == Endpoint::kChat && answer.choices > 1) {
+    return refused("prompt_logprobs", "combination",
+                   "a chat tells its prompt once, so prompt_logprobs goes with one choice; leave n out");
+  }
+  if (request.submission.suffix) {
+    return refused("suffix", "combination",
+                   "with suffix the model reads other tokens than the prompt's; leave suffix or prompt_logprobs out");
+  }
+  wire::SamplingRequest& sampling = request.submission.sampling;
+  if (*likeliest > sampling.top_logprobs) {
+    answer.top_logprobs_max = std::exchange(sampling.top_logprobs, *likeliest);
+  }
+  sampling.logprobs = true;
+  sampling.prompt_logprobs = true;
+  answer.prompt_logprobs = likeliest;
+  return {};
+}
+
 void set_service_tier(const std::optional<wire::ServiceTier>& tier, Request& request) {
   request.answer.is_flex = tier == wire::ServiceTier::kFlex;
   if (request.answer.is_flex) request.submission.priority = wire::Priority::kBatch;
@@ -269,6 +297,7 @@ base::Result<Request> decode_chat(std::string_view text) {
   out.answer.logprobs = submission.sampling.logprobs;
   set_service_tier(body.service_tier, out);
   TRY(check_submission(submission));
+  TRY(set_prompt_logprobs(body.prompt_logprobs, out));
   return out;
 }
 
@@ -292,12 +321,13 @@ base::Result<Request> decode_completion(std::string_view text) {
   submission.sampling.top_logprobs = body.logprobs.value_or(0);
   out.answer.endpoint = Endpoint::kCompletions;
   out.answer.logprobs = submission.sampling.logprobs;
-  if (out.answer.hides_output && !body.echo.value_or(false)) {
+  if (out.answer.hides_output && !body.echo.value_or(false) && !body.prompt_logprobs) {
     return refused("max_tokens", "combination",
-                   "max_tokens 0 makes no output, so it needs echo: the prompt is the answer");
+                   "max_tokens 0 makes no output, so it needs echo or prompt_logprobs: the prompt is the answer");
   }
   if (body.echo.value_or(false)) TRY(set_echo(out));
   TRY(check_submissions(out));
+  TRY(set_prompt_logprobs(body.prompt_logprobs, out));
   return out;
 }
 

@@ -40,8 +40,12 @@ struct AnswerOptions {
   std::string echo;                  // text that the output begins with
   bool echo_logprobs = false;  // its log-probabilities do, too; where `echo` is empty, the text is what the tokens say
   bool hides_output = false;   // one token is made and not told
-  std::string asked;           // of a response: members of the request that it repeats, `"name":value,...`
-  MemberNames members{};       // of the response's tools
+  // Of a whole answer that tells the prompt's tokens as vLLM does: how many of the likeliest stand with each.
+  std::optional<std::int64_t> prompt_logprobs{};
+  // How many of the likeliest `logprobs` has with a token, where the worker tells more; absent: all that it tells.
+  std::optional<std::int64_t> top_logprobs_max{};
+  std::string asked;      // of a response: members of the request that it repeats, `"name":value,...`
+  MemberNames members{};  // of the response's tools
   std::shared_ptr<const chat::Reading> reading{};  // tasks::Admission::reading
   // Of several choices (choices.h) a renderer makes this one's part; then the answer has the first job's id.
   std::int64_t choices = 1;  // of all prompts

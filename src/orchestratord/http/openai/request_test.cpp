@@ -160,6 +160,28 @@ TEST(OpenAiCompletion, AnEchoWithLogprobsTellsThoseOfThePrompt) {
   EXPECT_EQ(prompt_alone.submission.max_tokens, 1);
 }
 
+// The worker tells with each token as many of the likeliest as the prompt's or the output's are to have, whichever is more.
+TEST(OpenAiCompletion, PromptLogprobsAreThoseOfVllm) {
+  const Request prompt_only = completion(R"("prompt_logprobs":5)");
+  EXPECT_TRUE(prompt_only.submission.sampling.logprobs);
+  EXPECT_EQ(prompt_only.submission.sampling.prompt_logprobs, true);
+  EXPECT_EQ(prompt_only.submission.sampling.top_logprobs, 5);
+  EXPECT_EQ(prompt_only.answer.prompt_logprobs, 5);
+  EXPECT_FALSE(prompt_only.answer.logprobs) << "nobody asked for those of the output";
+  EXPECT_FALSE(prompt_only.answer.echo_logprobs);
+  const Request both = completion(R"("prompt_logprobs":5,"logprobs":2)");
+  EXPECT_TRUE(both.answer.logprobs);
+  EXPECT_EQ(both.answer.top_logprobs_max, 2);
+  const Request fewer = completion(R"("prompt_logprobs":0,"logprobs":2)");
+  EXPECT_EQ(fewer.submission.sampling.top_logprobs, 2);
+  EXPECT_EQ(fewer.answer.prompt_logprobs, 0);
+  EXPECT_FALSE(fewer.answer.top_logprobs_max);
+  EXPECT_TRUE(completion(R"("prompt_logprobs":0,"max_tokens":0)").answer.hides_output);
+  const Request null = completion(R"("prompt_logprobs":null)");
+  EXPECT_FALSE(null.answer.prompt_logprobs);
+  EXPECT_EQ(wire::encode(null.submission), wire::encode(completion("").submission));
+}
+
 TEST(OpenAiCompletion, TheOutputStandsBetweenPromptAndSuffix) {
   const auto request = decode_completion(R"({"model":"m","prompt":"","suffix":"s"})");
   ASSERT_TRUE(request) << request.error().message;
@@ -201,7 +223,11 @@ TEST(OpenAiCompletion, RefusalsNameTheFieldAndTheReason) {
       {R"({"model":"m","prompt":"","suffix":""})", "prompt", "length"},
       {R"({"model":"m","prompt":"p","logprobs":21})", "logprobs", "range"},
       {R"({"model":"m","prompt":"p","logprobs":1,"echo":true,"suffix":"s"})", "suffix", "combination"},
-      {R"({"model":"m","prompt":"p","prompt_logprobs":true})", "prompt_logprobs", "unknown"},
+      {R"({"model":"m","prompt":"p","prompt_logprobs":true})", "prompt_logprobs", "type"},
+      {R"({"model":"m","prompt":"p","prompt_logprobs":21})", "prompt_logprobs", "range"},
+      {R"({"model":"m","prompt":"p","prompt_logprobs":-1})", "prompt_logprobs", "range"},
+      {R"({"model":"m","prompt":"p","prompt_logprobs":0,"stream":true})", "prompt_logprobs", "combination"},
+      {R"({"model":"m","prompt":"p","prompt_logprobs":0,"suffix":"s"})", "suffix", "combination"},
       {"[", "", "json"},
       {"\xff", "", "utf8"},
   };
