@@ -163,7 +163,7 @@ struct Codec<ToolChoice> {
   }
 };
 
-// {"type":"function","name":...}
+// {"type":"function","name":...}, or of type custom.
 struct FlatFunctionChoice {
   std::string type;
   std::string name;
@@ -174,23 +174,25 @@ struct Table<FlatFunctionChoice> {
   static Fields fields() { return {required("type", &S::type), required("name", &S::name, "", {1, 64})}; }
 
   static base::Result<> validate(const S& c) {
-    if (c.type == "function") return {};
-    return field_error("tool_choice.type", "unsupported", "tool_choice.type must be function");
+    if (c.type == "function" || c.type == "custom") return {};
+    return field_error("tool_choice.type", "unsupported", "tool_choice.type must be function or custom");
   }
 };
 template <>
 struct Codec<ResponseToolChoice> {
   static base::Result<> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys unknown,
                              ResponseToolChoice& out) {
+    out.is_custom = false;
     if (!v.is_object()) return Codec<ToolChoice>::read(v, path, b, unknown, out.choice);
     FlatFunctionChoice choice;
     TRY(Codec<FlatFunctionChoice>::read(v, path, b, unknown, choice));
+    out.is_custom = choice.type == "custom";
     out.choice = {ToolChoiceMode::kRequired, std::move(choice.name)};
     return {};
   }
   static void write(std::string& out, const ResponseToolChoice& v) {
     if (!v.choice.function) return Codec<ToolChoiceMode>::write(out, v.choice.mode);
-    Codec<FlatFunctionChoice>::write(out, {.type = "function", .name = *v.choice.function});
+    Codec<FlatFunctionChoice>::write(out, {.type = v.is_custom ? "custom" : "function", .name = *v.choice.function});
   }
   static bj::object schema(const Bounds&) {
     return {{"anyOf", bj::array{Codec<ToolChoiceMode>::schema({}), Codec<FlatFunctionChoice>::schema({})}}};

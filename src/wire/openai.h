@@ -51,9 +51,10 @@ struct ToolChoice {
   std::optional<std::string> function;  // with kRequired: this one
 };
 
-// The same under /v1/responses. On the wire a mode, or {"type":"function","name"}.
+// The same under /v1/responses. On the wire a mode, or {"type":"function","name"}, or that with type custom.
 struct ResponseToolChoice {
   ToolChoice choice;
+  bool is_custom = false;  // the function that is named is a custom tool
 };
 
 // On the wire any integer of 64 bits, with or without a sign: below 0 it is the one of the same bits.

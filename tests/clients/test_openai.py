@@ -211,6 +211,17 @@ def test_a_response_goes_on_from_its_items_and_is_structured(chat_client):
     assert answer.output_parsed.colour in ("red", "green", "blue")
 
 
+def test_a_custom_tool_is_called_with_one_text(chat_client):
+    tool = {"type": "custom", "name": "note", "format": {"type": "grammar", "syntax": "regex", "definition": "[a-z]{3}"}}
+    asked = {"model": "chat", "input": QUESTION, "tools": [tool], "tool_choice": {"type": "custom", "name": "note"}, "extra_body": {"seed": 7}}
+    (call,) = chat_client.responses.create(**asked).output
+    assert (call.type, call.name, len(call.input)) == ("custom_tool_call", "note", 3)
+    events = list(chat_client.responses.create(**asked, stream=True))
+    (done,) = [event for event in events if event.type == "response.custom_tool_call_input.done"]
+    assert done.input == call.input == "".join(event.delta for event in events if event.type == "response.custom_tool_call_input.delta")
+    assert events[-1].response.output[0].input == call.input
+
+
 def test_log_probabilities_of_a_prompt_as_of_vllm(client):
     first, *others = client.completions.create(**TALE, extra_body={"prompt_logprobs": 1}).choices[0].prompt_logprobs
     assert first is None and others and all("decoded_token" in token for entry in others for token in entry.values())

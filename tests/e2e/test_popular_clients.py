@@ -206,6 +206,7 @@ REQUESTS = {
     "RAGFlow, embeddings": ("POST", "/v1/embeddings", {"model": "embed", "input": ["a"], "encoding_format": "float", "drop_params": True}),
     "RAGFlow, chat": chat(stream=True, temperature=0.1, drop_params=True),
     "Codex CLI": responses(**CODEX),
+    "Codex CLI, with a tool of any text": responses(**{**CODEX, "tools": [{"type": "custom", "name": "note", "description": "Notes.", "format": {"type": "text"}}]}),
     "vLLM's clients, a score": ("POST", "/v1/completions", {"model": "demo", "prompt": "Once upon", "max_tokens": 1, "prompt_logprobs": 1}),
     "Codex CLI, with servers of tools": responses(**{**CODEX, "tools": [NAMESPACE]}),
     # Claude Code.

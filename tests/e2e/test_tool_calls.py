@@ -75,6 +75,24 @@ def test_a_response_has_the_call_as_an_item(stack):
     assert json.loads(item["arguments"])["side"] in ("left", "right")
 
 
+def test_a_custom_tool_is_called_with_one_text(stack):
+    tool = {"type": "custom", "name": "run", "format": {"type": "grammar", "syntax": "regex", "definition": "go (left|right)"}}
+    asked = {"model": "tiny", "input": "go", "tools": [tool], "tool_choice": {"type": "custom", "name": "run"}, "seed": 3}
+    response = ask(stack, "/v1/responses", **asked)
+    assert response.status == 200, response.body
+    (item,) = response.json["output"]
+    assert (item["type"], item["name"], item["status"]) == ("custom_tool_call", "run", "completed")
+    assert item["input"] in ("go left", "go right")
+    streamed = ask(stack, "/v1/responses", **asked, stream=True).body.decode()
+    events = [json.loads(line.removeprefix("data: ")) for line in streamed.splitlines() if line.startswith("data: ")]
+    assert [event["delta"] for event in events if event["type"] == "response.custom_tool_call_input.delta"] == [item["input"]]
+    told = [{"role": "user", "content": "go"}, item, {"type": "custom_tool_call_output", "call_id": item["call_id"], "output": "done"}]
+    assert ask(stack, "/v1/responses", **{**asked, "input": told, "tool_choice": "none"}, max_output_tokens=4).status == 200
+    lark = {**tool, "format": {"type": "grammar", "syntax": "lark", "definition": "start: /a/"}}
+    refused = ask(stack, "/v1/responses", **{**asked, "tools": [lark]})
+    assert refused.status == 400 and refused.json["error"]["param"] == "tool_choice"
+
+
 def test_what_cannot_be_called_is_refused(stack):
     for fields, field in (({"tool_choice": "required", "tools": []}, "tool_choice"),
                           ({"tool_choice": {"type": "function", "function": {"name": "jump"}}}, None),

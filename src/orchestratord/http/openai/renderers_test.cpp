@@ -341,6 +341,55 @@ TEST(OpenAiRenderers, ACallOfANamespaceIsToldByBothItsNames) {
   EXPECT_EQ(out.find(R"("name":"add")"), std::string::npos) << out;
 }
 
+// The data of the events of a stream, in one line each.
+std::vector<boost::json::object> events_of(std::string_view bytes) {
+  std::vector<boost::json::object> out;
+  for (std::size_t at = 0; (at = bytes.find("data: ", at)) != std::string_view::npos; ++at) {
+    const std::string_view line = bytes.substr(at + 6, bytes.find('\n', at) - at - 6);
+    out.push_back(boost::json::parse(boost::json::string_view(line.data(), line.size())).as_object());
+  }
+  return out;
+}
+
+TEST(OpenAiRenderers, ACallOfACustomToolIsToldByItsText) {
+  const auto run = [](bool stream, std::string_view arguments) {
+    AnswerOptions options = with_calls(response_options(stream, false));
+    options.custom_tools = {"add"};
+    ResponseRenderer renderer(options, kIdentity);
+    std::string out;
+    const std::string call = fmt::format(R"({{"name": "add", "arguments": {}}})", arguments);
+    renderer.token({.t = "</think>"}, {}, out);
+    renderer.token({.t = "", .i = 1, .id = kOpen}, {}, out);
+    renderer.token({.t = call, .i = 2}, {}, out);
+    renderer.token({.t = "", .i = 3, .id = kClose}, {}, out);
+    renderer.end(ended(wire::StopReason::kEos), {}, out);
+    return out;
+  };
+  const auto body = boost::json::parse(run(false, R"({"input": "a \"b\"\n"})"));
+  const auto& item = body.at("output").at(0);
+  EXPECT_EQ(item.at("type"), "custom_tool_call");
+  EXPECT_EQ(item.at("name"), "add");
+  EXPECT_EQ(item.at("input"), "a \"b\"\n");
+  EXPECT_TRUE(item.at("id").as_string().starts_with("ctc_"));
+  EXPECT_TRUE(item.at("call_id").as_string().starts_with("call_"));
+  EXPECT_FALSE(item.as_object().contains("arguments"));
+  EXPECT_EQ(boost::json::parse(run(false, R"({"patch": 1})")).at("output").at(0).at("input"), R"({"patch": 1})")
+      << "what the model wrote is not lost";
+
+  std::string told;
+  for (const auto& event : events_of(run(true, R"({"input": "a"})"))) {
+    const std::string type(event.at("type").as_string());
+    if (type.find("custom") == std::string::npos && !event.contains("item")) continue;
+    const auto& member = type.ends_with("delta")        ? event.at("delta")
+                         : type.ends_with("input.done") ? event.at("input")
+                                                        : event.at("item").at("input");
+    told += type + "=" + std::string(member.as_string()) + "\n";
+  }
+  EXPECT_EQ(told,
+            "response.output_item.added=\nresponse.custom_tool_call_input.delta=a\n"
+            "response.custom_tool_call_input.done=a\nresponse.output_item.done=a\n");
+}
+
 // The log-probabilities of `type`'s events, as the spellings of their tokens.
 std::string logprobs_of(std::string_view events, std::string_view type) {
   std::string out;

@@ -255,9 +255,9 @@ std::string asked_members(const wire::ResponsesRequest& body) {
   out["max_output_tokens"] = tokens_max ? json::value(*tokens_max) : json::value();
   out["parallel_tool_calls"] = body.parallel_tool_calls.value_or(true);
   out["temperature"] = body.common.temperature.value_or(1.0);
-  const wire::ToolChoice choice = body.tool_choice.value_or(wire::ResponseToolChoice{}).choice;
+  const auto [choice, is_custom] = body.tool_choice.value_or(wire::ResponseToolChoice{});
   if (choice.function) {
-    out["tool_choice"] = json::object{{"type", "function"}, {"name", *choice.function}};
+    out["tool_choice"] = json::object{{"type", is_custom ? "custom" : "function"}, {"name", *choice.function}};
   } else {
     out["tool_choice"] = json::string(wire::enum_name(choice.mode));
   }
@@ -351,10 +351,17 @@ base::Result<Request> decode_response(std::string_view text) {
   if (body.text && body.text->format) {
     TRY(set_format("text.format", body.text->format->type, body.text->format->schema, submission.sampling));
   }
-  wire::ToolChoice choice = body.tool_choice.value_or(wire::ResponseToolChoice{}).choice;
+  auto [choice, is_custom] = body.tool_choice.value_or(wire::ResponseToolChoice{});
+  if (choice.function && is_custom != tools.custom.contains(*choice.function)) {
+    return refused("tool_choice", "unknown",
+                   is_custom ? "tool_choice names no custom tool that the model is told of; one whose grammar is no "
+                               "regular expression is left out"
+                             : "tool_choice names a custom tool; its type is custom as well");
+  }
   if (choice.function) choice.function = tools.chosen(*choice.function);
   TRY(set_tools(tools.functions, choice, body.parallel_tool_calls, out));
   out.answer.members = std::move(tools.members);
+  out.answer.custom_tools = std::move(tools.custom);
   out.answer.endpoint = Endpoint::kResponses;
   out.answer.background = body.background.value_or(false);
   out.answer.kept = out.answer.background || body.store.value_or(false);

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -46,6 +47,8 @@ struct AnswerOptions {
   std::optional<std::int64_t> top_logprobs_max{};
   std::string asked;      // of a response: members of the request that it repeats, `"name":value,...`
   MemberNames members{};  // of the response's tools
+  // Of the response's tools those whose calls are told with one text.
+  std::set<std::string, std::less<>> custom_tools{};
   std::shared_ptr<const chat::Reading> reading{};  // tasks::Admission::reading
   // Of several choices (choices.h) a renderer makes this one's part; then the answer has the first job's id.
   std::int64_t choices = 1;  // of all prompts

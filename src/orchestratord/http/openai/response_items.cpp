@@ -20,7 +20,7 @@ using chat::refused;
 using chat::text_at;
 
 // What OpenAI's server runs, or a client by a notation that functions do not have.
-constexpr std::array<std::string_view, 4> kToolsLeftOut = {"custom", "image_generation", "local_shell", "tool_search"};
+constexpr std::array<std::string_view, 3> kToolsLeftOut = {"image_generation", "local_shell", "tool_search"};
 // What was done with such tools by a model that had them, but for custom ones.
 constexpr std::array<std::string_view, 7> kItemsLeftOut = {
     "image_generation_call", "local_shell_call",   "local_shell_call_output", "reasoning",
@@ -158,6 +158,53 @@ base::Result<> add_namespace(const json::object& tool, const std::string& path, 
   return {};
 }
 
+// A custom tool becomes a function with one text; a regular expression is the text's pattern.
+base::Result<> add_custom(const json::object& tool, const std::string& path, json::array& functions) {
+  TRY(chat::check_function({{"name", json::string(text_at(tool, "name"))}}, path, {}));
+  json::object input{{"type", "string"}};
+  if (const json::value* sent = tool.if_contains("format"); sent != nullptr && !sent->is_null()) {
+    const json::object format = sent->is_object() ? sent->get_object() : json::object();
+    const std::string_view type = text_at(format, "type");
+    if (type != "text" && type != "grammar") {
+      return refused(path + ".format.type", "unsupported", path + ".format.type must be text or grammar");
+    }
+    if (type == "grammar") {
+      const std::string_view definition = text_at(format, "definition");
+      if (definition.empty()) {
+        return refused(path + ".format.definition", "missing", path + ".format.definition is required");
+      }
+      input["pattern"] = fmt::format("^({})$", definition);
+    }
+  }
+  json::object function{{"name", json::string(text_at(tool, "name"))}};
+  if (const json::value* description = tool.if_contains("description")) function["description"] = *description;
+  function["parameters"] = json::object{{"type", "object"},
+                                        {"properties", json::object{{"input", std::move(input)}}},
+                                        {"required", json::array{"input"}},
+                                        {"additionalProperties", false}};
+  functions.push_back(std::move(function));
+  return {};
+}
+
+// The names of all tools that are in no namespace, before those in one get theirs. One name of a custom tool and another tool would
+// leave open what a call is.
+base::Result<> note_plain_names(const json::array& list, ResponseTools& tools) {
+  for (std::size_t t = 0; t < list.size(); ++t) {
+    const json::object* tool = list[t].if_object();
+    const std::string_view type = tool == nullptr ? "" : text_at(*tool, "type");
+    const bool is_custom = type == "custom";
+    if ((type != "function" && !is_custom) || is_left_out(list[t])) continue;
+    const std::string name(text_at(*tool, "name"));
+    const bool is_new = tools.plain.insert(name).second;
+    if (!is_new && (is_custom || tools.custom.contains(name))) {
+      const std::string field = fmt::format("tools[{}].name", t);
+      return refused(field, "duplicate", field + " is another tool's as well, and one of the two is a custom tool");
+    }
+    if (is_custom) tools.custom.insert(name);
+  }
+  return {};
+}
+
 }  // namespace
 
 base::Result<wire::JsonArray> chat_messages(const wire::TextOrList& input,
@@ -180,6 +227,11 @@ base::Result<wire::JsonArray> chat_messages(const wire::TextOrList& input,
 bool is_left_out(const json::value& tool) {
   if (!tool.is_object()) return false;
   const std::string_view type = text_at(tool.get_object(), "type");
+  if (type == "custom") {
+    const json::value* format = tool.get_object().if_contains("format");
+    return format != nullptr && format->is_object() && text_at(format->get_object(), "type") == "grammar" &&
+           text_at(format->get_object(), "syntax") != "regex";
+  }
   return type.starts_with("web_search") || std::ranges::find(kToolsLeftOut, type) != kToolsLeftOut.end();
 }
 
@@ -194,10 +246,7 @@ base::Result<ResponseTools> chat_tools(const std::optional<wire::JsonArray>& too
   if (!tools) return out;
   json::array functions;
   const json::value list = base::parse_known_json(tools->text);
-  for (const json::value& tool : list.get_array()) {
-    const json::object* object = tool.if_object();
-    if (object != nullptr && text_at(*object, "type") == "function") out.plain.emplace(text_at(*object, "name"));
-  }
+  TRY(note_plain_names(list.get_array(), out));
   for (std::size_t t = 0; t < list.get_array().size(); ++t) {
     const std::string path = fmt::format("tools[{}]", t);
     if (is_left_out(list.get_array()[t])) continue;
@@ -207,9 +256,13 @@ base::Result<ResponseTools> chat_tools(const std::optional<wire::JsonArray>& too
       TRY(add_namespace(*tool, path, out, functions));
       continue;
     }
+    if (type == "custom") {
+      TRY(add_custom(*tool, path, functions));
+      continue;
+    }
     if (type != "function") {
       return refused(path + ".type", "unsupported",
-                     path + ".type must be function, or namespace with functions: no tool runs here");
+                     path + ".type must be function, custom, or namespace with functions: no tool runs here");
     }
     json::object function = *tool;
     function.stable_erase("type");

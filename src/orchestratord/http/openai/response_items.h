@@ -28,12 +28,14 @@ base::Result<wire::JsonArray> chat_messages(const wire::TextOrList& input,
                                             const std::optional<std::string>& instructions, const MemberNames& members,
                                             std::string_view field = "input");
 
-// Whether the model is not told of this tool, whose calls nobody here could carry out or write.
+// Whether the model is not told of this tool, whose calls nobody here could carry out or write: also a custom one whose grammar is no
+// regular expression.
 bool is_left_out(const boost::json::value& tool);
 
 struct ResponseTools {
-  std::optional<wire::JsonArray> functions{};  // with their members under `function`
-  std::set<std::string, std::less<>> plain{};  // names of those that are in no namespace
+  std::optional<wire::JsonArray> functions{};   // with their members under `function`
+  std::set<std::string, std::less<>> plain{};   // names of those that are in no namespace
+  std::set<std::string, std::less<>> custom{};  // of these those that take one text, the argument `input` of a function
   MemberNames members{};
 
   // What the model calls the function that a tool_choice names: a plain one, else the only member of this name.

@@ -2,9 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <boost/json.hpp>
+
 #include "base/append.h"
 #include "base/error_code.h"
 #include "base/json_text.h"
+#include "base/parse_json.h"
 #include "orchestratord/http/openai/errors.h"
 #include "wire/json.h"
 
@@ -17,6 +20,15 @@ void append_response_usage(std::string& out, const wire::EndEvent& end) {
                R"({{"input_tokens":{},"input_tokens_details":{{"cached_tokens":0,"cache_write_tokens":0}},)"
                R"("output_tokens":{},"output_tokens_details":{{"reasoning_tokens":0}},"total_tokens":{}}})",
                end.tokens_in, end.tokens_out, end.tokens_in + end.tokens_out);
+}
+
+// What a call of a custom tool gives it; of arguments without that text all that they say.
+std::string custom_input(const std::string& arguments) {
+  boost::json::error_code ec;
+  const boost::json::value parsed = base::parse_json(arguments, ec);
+  const boost::json::object* object = ec ? nullptr : parsed.if_object();
+  const boost::json::value* input = object == nullptr ? nullptr : object->if_contains("input");
+  return input != nullptr && input->is_string() ? std::string(input->get_string()) : arguments;
 }
 
 bool is_cut(wire::StopReason reason) { return finish_reason(reason) == "length"; }
@@ -150,25 +162,27 @@ void ResponseRenderer::close_item(std::string_view status, std::string& out) {
 }
 
 void ResponseRenderer::add_call(const chat::Part& call, std::string& out) {
-  const std::string id = fmt::format("fc_{}_{}", identity_.job_id.value, call.index);
+  const bool is_custom = options_.custom_tools.contains(call.name);
+  const std::string_view type = is_custom ? "custom_tool_call" : "function_call";
+  const std::string_view what = is_custom ? "input" : "arguments";
+  const std::string id = fmt::format("{}_{}_{}", is_custom ? "ctc" : "fc", identity_.job_id.value, call.index);
   const auto member = options_.members.find(call.name);
-  std::string name, arguments, space;
+  std::string name, said, space;
   base::append_json_string(name, member == options_.members.end() ? call.name : member->second.name);
-  base::append_json_string(arguments, call.text);
+  base::append_json_string(said, is_custom ? custom_input(call.text) : call.text);
   if (member != options_.members.end()) base::append_json_string(space = R"(,"namespace":)", member->second.space);
   const auto item = [&](std::string_view status, std::string_view so_far) {
-    return fmt::format(
-        R"({{"id":"{}","type":"function_call","status":"{}","arguments":{},"call_id":"{}","name":{}{}}})", id, status,
-        so_far, chat::call_id("call_", identity_.job_id, call), name, space);
+    return fmt::format(R"({{"id":"{}","type":"{}","status":"{}","{}":{},"call_id":"{}","name":{}{}}})", id, type,
+                       status, what, so_far, chat::call_id("call_", identity_.job_id, call), name, space);
   };
-  const std::string whole = item("completed", arguments);
+  const std::string whole = item("completed", said);
   if (options_.stream) {
     item_event("response.output_item.added", item("in_progress", R"("")"), out);
-    open_event("response.function_call_arguments.delta", out);
-    base::append(out, R"(,"item_id":"{}","output_index":{},"delta":{}}}{}{})", id, items_count_, arguments, '\n', '\n');
-    open_event("response.function_call_arguments.done", out);
-    base::append(out, R"(,"item_id":"{}","output_index":{},"name":{},"arguments":{}}}{}{})", id, items_count_, name,
-                 arguments, '\n', '\n');
+    open_event(fmt::format("response.{}_{}.delta", type, what), out);
+    base::append(out, R"(,"item_id":"{}","output_index":{},"delta":{}}}{}{})", id, items_count_, said, '\n', '\n');
+    open_event(fmt::format("response.{}_{}.done", type, what), out);
+    base::append(out, R"(,"item_id":"{}","output_index":{},"name":{},"{}":{}}}{}{})", id, items_count_, name, what,
+                 said, '\n', '\n');
     item_event("response.output_item.done", whole, out);
   }
   items_.append(items_.empty() ? "" : ",").append(whole);

@@ -82,7 +82,7 @@ TEST(OpenAiResponse, ToolsThatNoModelHereCouldCallAreLeftOut) {
     const auto refused = decode_response(body + R"(],"tool_choice":)" + choice + "}");
     return refused ? "accepted" : detail(refused.error(), "field") + " " + detail(refused.error(), "reason");
   };
-  EXPECT_EQ(refusal(R"({"type":"custom","name":"apply_patch"})"), "tool_choice.type unsupported");
+  EXPECT_EQ(refusal(R"({"type":"custom","name":"apply_patch"})"), "tool_choice unknown");
   EXPECT_EQ(refusal(R"({"type":"function","name":"apply_patch"})"), "tool_choice combination");
   EXPECT_EQ(refusal(R"("required")"), "tool_choice combination");
   EXPECT_FALSE(decode_response(R"({"model":"m","input":"a","tools":[{"type":"file_search"}]})"));
@@ -135,6 +135,25 @@ std::vector<std::string> told_names(const Request& request) {
     out.emplace_back(tool.at("function").at("name").as_string());
   }
   return out;
+}
+
+TEST(OpenAiResponse, CustomToolsAreFunctionsWithOneText) {
+  const Request request = response_with(
+      R"("tools":[{"type":"custom","name":"run","description":"Runs.","format":{"type":"text"}},{"type":"custom","name":"plain"},
+          {"type":"custom","name":"day","format":{"type":"grammar","syntax":"regex","definition":"[0-9]+|x"}},
+          {"type":"function","name":"f"},{"type":"namespace","name":"run","tools":[{"type":"function","name":"run"}]}],
+          "tool_choice":{"type":"custom","name":"run"})");
+  EXPECT_EQ(told_names(request), (std::vector<std::string>{"run", "plain", "day", "f", "run__run"}));
+  const auto tools = boost::json::parse(request.submission.tools->text);
+  EXPECT_EQ(boost::json::serialize(tools.at(0)),
+            R"({"type":"function","function":{"name":"run","description":"Runs.","parameters":{"type":"object",)"
+            R"("properties":{"input":{"type":"string"}},"required":["input"],"additionalProperties":false}}})");
+  EXPECT_EQ(tools.at(2).at("function").at("parameters").at("properties").at("input").at("pattern"), "^([0-9]+|x)$");
+  EXPECT_EQ(request.tool_use->function, "run");
+  EXPECT_EQ(request.answer.custom_tools, (std::set<std::string, std::less<>>{"day", "plain", "run"}));
+  EXPECT_NE(request.answer.asked.find(R"("tool_choice":{"type":"custom","name":"run"})"), std::string::npos)
+      << request.answer.asked;
+  EXPECT_NE(request.answer.asked.find(R"({"type":"custom","name":"plain"})"), std::string::npos);
 }
 
 TEST(OpenAiResponse, FunctionsOfANamespaceAreFunctions) {
@@ -257,6 +276,19 @@ TEST(OpenAiResponse, RefusalsNameTheFieldAndTheReason) {
        "tools[0].tools[0].type", "unsupported"},
       {R"("input":"a","tools":[{"type":"namespace","name":"a","tools":[{"type":"function","name":""}]}])",
        "tools[0].tools[0].name", "charset"},
+      {R"("input":"a","tools":[{"type":"custom"}])", "tools[0].name", "charset"},
+      {R"("input":"a","tools":[{"type":"custom","name":"a","format":{"type":"xml"}}])", "tools[0].format.type",
+       "unsupported"},
+      {R"("input":"a","tools":[{"type":"custom","name":"a","format":{"type":"grammar","syntax":"regex"}}])",
+       "tools[0].format.definition", "missing"},
+      {R"("input":"a","tools":[{"type":"function","name":"a"},{"type":"custom","name":"a"}])", "tools[1].name",
+       "duplicate"},
+      {R"("input":"a","tools":[{"type":"custom","name":"a"},{"type":"function","name":"a"}])", "tools[1].name",
+       "duplicate"},
+      {R"("input":"a","tools":[{"type":"custom","name":"a"}],"tool_choice":{"type":"function","name":"a"})",
+       "tool_choice", "unknown"},
+      {R"("input":"a","tools":[{"type":"function","name":"a"}],"tool_choice":{"type":"custom","name":"a"})",
+       "tool_choice", "unknown"},
       {R"("input":"a","tool_choice":"required")", "tool_choice", "combination"},
       {R"("input":"a","tool_choice":{"type":"function","function":{"name":"f"}})", "tool_choice.function", "unknown"},
       {R"("input":"a","tool_choice":{"type":"web_search","name":"f"})", "tool_choice.type", "unsupported"},

@@ -31,6 +31,8 @@ std::string_view prefix_of(std::string_view type) {
   if (type == "message") return "msg";
   if (type == "function_call") return "fc";
   if (type == "function_call_output") return "fco";
+  if (type == "custom_tool_call") return "ctc";
+  if (type == "custom_tool_call_output") return "ctco";
   return type == "reasoning" ? "rs" : "item";
 }
 
