@@ -207,6 +207,10 @@ REQUESTS = {
     "RAGFlow, chat": chat(stream=True, temperature=0.1, drop_params=True),
     "Codex CLI": responses(**CODEX),
     "Codex CLI, with a tool of any text": responses(**{**CODEX, "tools": [{"type": "custom", "name": "note", "description": "Notes.", "format": {"type": "text"}}]}),
+    "OpenAI Agents SDK, structured": responses(store=False, text={"format": {"name": "final_output", "strict": True, **FORMAT}}, tools=[
+        {"type": "function", "name": "read_file", "description": "Reads.", "strict": True, "parameters": SCHEMA}]),
+    "OpenAI Agents SDK, structured, by chat": chat(tools=[FUNCTION], messages=AGENT_TURNS, response_format={"type": "json_schema", "json_schema": {
+        "name": "final_output", "strict": True, "schema": FORMAT["schema"]}}),
     "vLLM's clients, a score": ("POST", "/v1/completions", {"model": "demo", "prompt": "Once upon", "max_tokens": 1, "prompt_logprobs": 1}),
     "Codex CLI, with servers of tools": responses(**{**CODEX, "tools": [NAMESPACE]}),
     # Claude Code.

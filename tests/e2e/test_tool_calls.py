@@ -75,6 +75,29 @@ def test_a_response_has_the_call_as_an_item(stack):
     assert json.loads(item["arguments"])["side"] in ("left", "right")
 
 
+ANSWER = {"type": "object", "properties": {"went": {"enum": ["left", "right"]}}, "required": ["went"], "additionalProperties": False}
+
+
+@pytest.mark.parametrize("model", ["tiny", "hermes"])
+def test_a_model_calls_or_writes_the_json(stack, model):
+    kinds = set()
+    for seed in range(32):
+        choice = ask(stack, model=model, seed=seed, temperature=2, max_tokens=200,
+                     response_format={"type": "json_schema", "json_schema": {"name": "answer", "schema": ANSWER}}).json["choices"][0]
+        if choice["finish_reason"] == "length":
+            continue
+        kinds.add(choice["finish_reason"])
+        if choice["finish_reason"] == "tool_calls":
+            (call,) = choice["message"]["tool_calls"]
+            assert choice["message"]["content"] is None and call["function"]["name"] in ("turn", "look")
+            assert json.loads(call["function"]["arguments"])["side"] in ("left", "right")
+        else:
+            assert json.loads(choice["message"]["content"])["went"] in ("left", "right") and "tool_calls" not in choice["message"]
+        if kinds == {"stop", "tool_calls"}:
+            return
+    raise AssertionError(f"the model never had the choice: {kinds}")
+
+
 def test_a_custom_tool_is_called_with_one_text(stack):
     tool = {"type": "custom", "name": "run", "format": {"type": "grammar", "syntax": "regex", "definition": "go (left|right)"}}
     asked = {"model": "tiny", "input": "go", "tools": [tool], "tool_choice": {"type": "custom", "name": "run"}, "seed": 3}

@@ -95,7 +95,8 @@ bool holds_reference(const bj::value& value) {
 // Rules of GBNF, until they are longer than a grammar may be.
 class Rules {
  public:
-  explicit Rules(std::size_t bytes_max) : bytes_max_(bytes_max) {}
+  // `otherwise`: what a client can do besides making its schemas smaller.
+  Rules(std::size_t bytes_max, std::string_view otherwise) : bytes_max_(bytes_max), otherwise_(otherwise) {}
 
   base::Result<> add(std::string_view text) {
     TRY(check(text.size()));
@@ -106,14 +107,18 @@ class Rules {
   base::Result<> check(std::size_t more) const {
     if (text_.size() + more <= bytes_max_) return {};
     return refused_choice("tools", "length",
-                          fmt::format("the grammar of the required call has more than {} bytes; make the tools' "
-                                      "schemas smaller, or do not demand a call",
-                                      bytes_max_));
+                          fmt::format("the grammar of the calls has more than {} bytes; make the tools' "
+                                      "schemas smaller, or {}",
+                                      bytes_max_, otherwise_));
   }
+  std::size_t size() const { return text_.size(); }
+  // Drops what was added since there were `size` bytes.
+  void cut(std::size_t size) { text_.resize(size); }
   std::string take() && { return std::move(text_); }
 
  private:
   std::size_t bytes_max_;
+  std::string_view otherwise_;
   std::string text_;
 };
 
@@ -129,6 +134,29 @@ class ArgumentRules {
     if (body == Body::kJson) return "%json " + bj::serialize(whole_schema());
     const std::string inner = TRY(members(tool_.parameters, 0));
     return body == Body::kBraces ? "\"{\" " + inner + " \"}\"" : inner;
+  }
+
+  // The same of any arguments that the notation can write.
+  base::Result<std::string> write_any() {
+    constexpr std::string_view kName = "[A-Za-z0-9_]+";
+    switch (syntax_.spelling.arguments) {
+      case Body::kPythonic: return fmt::format("({0} \"=\" %json {{}} (\", \" {0} \"=\" %json {{}})*)?", kName);
+      case Body::kXml:
+        return fmt::format("({} {} {} {} {})*", spelled("<parameter=", markers_), kName, literal(">\n"),
+                           text_without("</parameter>"), spelled("\n</parameter>\n", markers_));
+      case Body::kBraces: {
+        const std::string name = fmt::format("{}-any", prefix_);
+        const std::string quote = spelled(syntax_.calls[0].quote, markers_);
+        TRY(rules_.add(
+            fmt::format("{0}-object ::= \"{{\" ({1} \":\" {0} (\",\" {1} \":\" {0})*)? \"}}\"\n", name, kName)));
+        TRY(
+            rules_.add(fmt::format("{0} ::= {0}-object | \"[\" ({0} (\",\" {0})*)? \"]\" | {1} {2} {1} | "
+                                   "%json {{\"type\":[\"number\",\"boolean\",\"null\"]}}\n",
+                                   name, quote, text_without(syntax_.calls[0].quote))));
+        return name + "-object";
+      }
+      default: return R"(%json {"type":"object"})";
+    }
   }
 
  private:
@@ -315,21 +343,33 @@ base::Result<std::string> required_call(Format format, const Tools& tools, const
     return refused_choice("tool_choice", "unknown", "tool_choice names a tool that is not in tools");
   }
   std::string calls;
-  Rules rules(requirement.text_bytes_max);
+  Rules rules(requirement.text_bytes_max,
+              requirement.answer ? "leave the output's format out" : "do not demand a call");
   for (std::size_t i = 0; i < tools.all().size(); ++i) {
     const Tool& tool = tools.all()[i];
     if (requirement.name && tool.name != *requirement.name) continue;
-    const std::string arguments = TRY(ArgumentRules(tool, fmt::format("tool-{}", i), syntax, markers, rules).write());
+    ArgumentRules writer(tool, fmt::format("tool-{}", i), syntax, markers, rules);
+    const std::size_t size_before = rules.size();
+    auto arguments = requirement.loose.contains(tool.name) ? writer.write_any() : writer.write();
+    if (!arguments && requirement.answer) {
+      rules.cut(size_before);
+      arguments = writer.write_any();
+    }
     TRY(rules.add(fmt::format("tool-{} ::= {} {} {} {} {}\n", i, spelled(spelling.open, markers), literal(tool.name),
-                              spelled(spelling.behind_name, markers), arguments, spelled(spelling.close, markers))));
+                              spelled(spelling.behind_name, markers), TRY(std::move(arguments)),
+                              spelled(spelling.close, markers))));
     calls += fmt::format("{}tool-{}", calls.empty() ? "" : " | ", i);
   }
   const bool allows_several = requirement.several && spelling.allows_several;
-  const std::string root =
-      fmt::format("root ::= {} {} call {} {}\ncall ::= {}\n", thought_before(syntax, requirement.thought, markers),
-                  spelled(spelling.list_open, markers),
+  std::string output =
+      fmt::format("{} call {} {}", spelled(spelling.list_open, markers),
                   allows_several ? fmt::format("({} call)*", spelled(spelling.separator, markers)) : "",
-                  spelled(spelling.list_close, markers), calls);
+                  spelled(spelling.list_close, markers));
+  if (requirement.answer) {
+    output = fmt::format("({} | {} %json {})", output, spelled(spelling.answer_open, markers), *requirement.answer);
+  }
+  const std::string root =
+      fmt::format("root ::= {} {}\ncall ::= {}\n", thought_before(syntax, requirement.thought, markers), output, calls);
   TRY(rules.check(root.size()));
   return root + std::move(rules).take();
 }

@@ -179,6 +179,38 @@ TEST_P(RequiredCalls, MarkersAreTheModelsOwnTokens) {
   }
 }
 
+constexpr std::string_view kAnswerSchema =
+    R"({"type": "object", "properties": {"said": {"type": "string"}}, "required": ["said"]})";
+
+TEST_P(RequiredCalls, AnAnswerMayStandInsteadOfThem) {
+  const Spelling& spelling = syntax_of(GetParam()).spelling;
+  const auto answer = [&](std::string_view json) { return std::string(spelling.answer_open) + std::string(json); };
+  const RequiredCall either{.several = true, .answer = std::string(kAnswerSchema)};
+  const Matcher matcher = matcher_of(GetParam(), tools_, either);
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    const testing::RandomOutput output = testing::RandomOutputs(syntax_of(GetParam()), seed).next(true);
+    EXPECT_TRUE(accepts(matcher, output.text)) << output.text;
+  }
+  const std::string json = R"({"said": "{\"name\": 1}"})";
+  EXPECT_TRUE(accepts(matcher, answer(json)));
+  EXPECT_FALSE(accepts(matcher, answer(R"({"other": 1})")));
+  EXPECT_FALSE(accepts(matcher, answer(json + json)));
+  EXPECT_FALSE(accepts(matcher_of(GetParam(), tools_, {.several = true}), answer(json)));
+  const auto read = testing::output_of(testing::parse({.format = GetParam(), .tools = tools_}, {answer(json)}));
+  EXPECT_EQ(read.content, json);
+  EXPECT_TRUE(read.calls.empty());
+}
+
+// Then nobody has demanded the call, and it may break the schema.
+TEST_P(RequiredCalls, AToolWithLooseArgumentsIsStillCalled) {
+  const RequiredCall either{.several = true, .answer = std::string(kAnswerSchema), .loose = {"get_weather", "now"}};
+  const Matcher matcher = matcher_of(GetParam(), tools_, either);
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    const testing::RandomOutput output = testing::RandomOutputs(syntax_of(GetParam()), seed).next(true);
+    EXPECT_TRUE(accepts(matcher, output.text)) << output.text;
+  }
+}
+
 TEST_P(RequiredCalls, ANamedCallIsOfThatTool) {
   const Matcher matcher = matcher_of(GetParam(), tools_, {.name = "now"});
   std::size_t accepted = 0, others = 0;
@@ -211,6 +243,18 @@ TEST(RequiredCall, Refusals) {
   EXPECT_THAT(message_of(required_call(Format::kGemma4, pattern, {})), HasSubstr("`pattern` of a string"));
   for (const Format format : {Format::kHermes, Format::kLfm2}) {
     EXPECT_TRUE(required_call(format, pattern, {})) << name_of(format);
+  }
+}
+
+TEST(RequiredCall, AnAnswerBesideToolsIsNoDemand) {
+  const Tools pattern = Tools::parse(R"([{"function": {"name": "f", "parameters": {"properties": {
+    "p": {"type": "string", "pattern": "^a$"}}}}}])")
+                            .value();
+  for (const Format format : {Format::kQwen3Coder, Format::kGemma4}) {
+    EXPECT_FALSE(required_call(format, pattern, {})) << name_of(format);
+    const auto text = required_call(format, pattern, {.answer = std::string(kAnswerSchema)});
+    ASSERT_TRUE(text) << name_of(format) << text.error().message;
+    EXPECT_TRUE(grammar::Grammar::from_gbnf(*text)) << name_of(format);
   }
 }
 

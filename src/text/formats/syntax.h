@@ -47,6 +47,7 @@ struct Spelling {
   Body arguments = Body::kJson;
   bool allows_several = true;
   std::string_view thought_open = {}, behind_thought = {};  // where `thought` does not say it
+  std::string_view answer_open = {};                        // before a text that stands instead of calls
 };
 
 struct Syntax {

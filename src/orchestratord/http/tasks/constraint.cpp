@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <boost/json.hpp>
+#include <utility>
+
 #include "grammar/grammar.h"
 
 namespace llorch::orchestratord::http::tasks {
@@ -27,6 +30,23 @@ base::Result<> check_constraint(const wire::SamplingRequest& request, const mode
   if (request.regex) return check("regex", Grammar::from_regex, *request.regex);
   if (request.grammar) return check("grammar", Grammar::from_gbnf, *request.grammar);
   return {};
+}
+
+base::Result<std::string> calls_or_json(const wire::JsonSchema& schema, const text::formats::Tools& tools,
+                                        text::formats::RequiredCall calls, const models::ChatFormat& format) {
+  if (auto compiled = Grammar::from_json_schema(schema.text); !compiled) {
+    return base::fail(std::move(compiled.error()).with("field", std::string("json_schema")));
+  }
+  calls.answer = schema.text == "true" ? "{}" : schema.text;
+  auto strict = text::formats::required_call(format.format, tools, calls, format.markers);
+  if (strict && Grammar::from_gbnf(*strict)) return *std::move(strict);
+  for (const text::formats::Tool& tool : tools.all()) {
+    if (!Grammar::from_json_schema(boost::json::serialize(tool.parameters))) calls.loose.insert(tool.name);
+  }
+  if (calls.loose.empty()) {
+    for (const text::formats::Tool& tool : tools.all()) calls.loose.insert(tool.name);
+  }
+  return text::formats::required_call(format.format, tools, calls, format.markers);
 }
 
 }  // namespace llorch::orchestratord::http::tasks

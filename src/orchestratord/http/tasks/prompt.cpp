@@ -9,6 +9,7 @@
 #include "grammar/limits.h"
 #include "images/message_images.h"
 #include "orchestratord/http/chat/parsing.h"
+#include "orchestratord/http/tasks/constraint.h"
 #include "text/formats/required_call.h"
 #include "wire/worker.h"
 
@@ -96,7 +97,8 @@ bool ends_thought(const std::string& grammar, const models::ChatFormat& format) 
   });
 }
 
-// The conversation as the model's template wants it told, and the call that is required as a grammar.
+// The conversation as the model's template wants it told. A call that is required, and one that may stand instead of the JSON that is
+// asked for, is a grammar.
 struct ChatTurn {
   wire::SubmitRequest request;
   text::ChatPrompt prompt;
@@ -109,19 +111,23 @@ base::Result<ChatTurn> chat_turn(wire::SubmitRequest request, const chat::ToolUs
   request.messages->text = TRY(format->turn.apply(request.messages->text));
   const auto tools = request.tools ? TRY(formats::Tools::parse(request.tools->text)) : formats::Tools();
   auto prompt = TRY(prompt_of(request, model, now));
-  const wire::SamplingRequest& sampling = request.sampling;
+  wire::SamplingRequest& sampling = request.sampling;
+  const bool calls_or_answers = sampling.json_schema && !tools.empty() && !use.required;
   // Such an output is the client's from its first token: no marker can come, and all of it is content.
-  if (sampling.json_schema || sampling.regex) return ChatTurn{std::move(request), std::move(prompt), nullptr};
+  if (sampling.regex || (sampling.json_schema && !calls_or_answers)) {
+    return ChatTurn{std::move(request), std::move(prompt), nullptr};
+  }
   const bool in_thought = formats::prompt_opens_thought(format->format, prompt.text) &&
                           (!sampling.grammar || ends_thought(*sampling.grammar, *format));
-  if (use.required) {
-    using Thought = formats::RequiredCall::Thought;
-    request.sampling.grammar = TRY(formats::required_call(format->format, tools,
-                                                          {.name = use.function,
-                                                           .several = use.several,
-                                                           .thought = in_thought ? Thought::kIsOpen : Thought::kNone,
-                                                           .text_bytes_max = grammar::Limits{}.text_bytes_max},
-                                                          format->markers));
+  using Thought = formats::RequiredCall::Thought;
+  formats::RequiredCall calls{.name = use.function,
+                              .several = use.several,
+                              .thought = in_thought ? Thought::kIsOpen : Thought::kNone,
+                              .text_bytes_max = grammar::Limits{}.text_bytes_max};
+  if (use.required) sampling.grammar = TRY(formats::required_call(format->format, tools, calls, format->markers));
+  if (calls_or_answers) {
+    sampling.grammar = TRY(calls_or_json(*sampling.json_schema, tools, std::move(calls), *format));
+    sampling.json_schema.reset();
   }
   std::shared_ptr<const chat::Reading> reading;
   if (!tools.empty() || in_thought || formats::knows_thoughts(format->format)) {

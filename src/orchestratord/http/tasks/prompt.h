@@ -61,7 +61,7 @@ base::Result<> check_ids(std::string_view field, std::string_view name, std::spa
 base::Result<> check_counts_here(const models::KnownModel& model);
 
 struct Prepared {
-  wire::SubmitRequest request;  // with the grammar of a required call
+  wire::SubmitRequest request;  // with the grammar of a required call, or of a call or the JSON that was asked for
   text::ChatPrompt prompt;      // at least one token; `text` is what its hash is of; empty: it is of the tokens
   MeasuredImages images;
   std::shared_ptr<const chat::Reading> reading;  // of the answer; null: it is content, all of it

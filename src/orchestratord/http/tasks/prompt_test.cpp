@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "orchestratord/http/tasks/constraint.h"
 #include "orchestratord/http/tasks/engine_text.h"
 #include "text/test_vocabularies.h"
 #include "wire/json.h"
@@ -207,11 +208,14 @@ models::KnownModel thinker() {
   known.tokenizer = std::make_shared<const text::Tokenizer>(text::Tokenizer::create(std::move(data)).value());
   return known;
 }
-std::shared_ptr<const chat::Reading> reading_of(std::string_view members) {
+base::Result<Prepared> chat_prepared(std::string_view members) {
   const std::string body = R"({"model":"m","messages":[{"role":"user","content":"a"}])" + std::string(members) + "}";
   const auto request = wire::decode<wire::SubmitRequest>(body, wire::UnknownKeys::kRefuse);
   EXPECT_TRUE(request) << body << " " << request.error().message;
-  auto prepared = prepare({*request, {}}, chat::ToolUse{}, thinker(), {});
+  return prepare({*request, {}}, chat::ToolUse{}, thinker(), {});
+}
+std::shared_ptr<const chat::Reading> reading_of(std::string_view members) {
+  auto prepared = chat_prepared(members);
   EXPECT_TRUE(prepared) << prepared.error().message;
   return prepared->reading;
 }
@@ -220,15 +224,51 @@ TEST(ChatTurn, AnOutputThatIsConstrainedFromItsFirstTokenIsNoThought) {
   ASSERT_NE(reading_of(""), nullptr);
   EXPECT_TRUE(reading_of("")->in_thought);
   constexpr std::string_view kTools = R"(,"tools":[{"type":"function","function":{"name":"f"}}])";
-  for (const char* constraint : {R"(,"json_schema":{"type":"object"})", R"(,"regex":"[0-9]+")"}) {
-    EXPECT_EQ(reading_of(constraint), nullptr) << "all of it is content";
-    EXPECT_EQ(reading_of(constraint + std::string(kTools)), nullptr);
-  }
+  EXPECT_EQ(reading_of(R"(,"json_schema":{"type":"object"})"), nullptr) << "all of it is content";
+  EXPECT_EQ(reading_of(R"(,"regex":"[0-9]+")"), nullptr);
+  EXPECT_EQ(reading_of(R"(,"regex":"[0-9]+")" + std::string(kTools)), nullptr);
   // A grammar says itself whether the thought ends.
   const auto plain = reading_of(R"(,"grammar":"root ::= [0-9]+")");
   ASSERT_NE(plain, nullptr);
   EXPECT_FALSE(plain->in_thought);
   EXPECT_TRUE(reading_of(R"(,"grammar":"root ::= [a-z]* \"</think>\" [0-9]+")")->in_thought);
+}
+
+// Of both that a request offers, tools and the form of an answer, the model chooses.
+TEST(ChatTurn, ACallMayStandInsteadOfTheJsonThatIsAskedFor) {
+  constexpr std::string_view kAsked =
+      R"(,"json_schema":{"type":"object","properties":{"a":{"type":"integer"}}},"tools":[{"type":"function","function":{"name":"f"}}])";
+  const auto prepared = chat_prepared(kAsked);
+  ASSERT_TRUE(prepared) << prepared.error().message;
+  EXPECT_FALSE(prepared->request.sampling.json_schema);
+  ASSERT_TRUE(prepared->request.sampling.grammar);
+  EXPECT_NE(prepared->request.sampling.grammar->find(R"(| "" %json {"type":"object","properties":{"a":)"),
+            std::string::npos)
+      << *prepared->request.sampling.grammar;
+  EXPECT_TRUE(check_constraint(prepared->request.sampling, thinker()));
+  ASSERT_NE(prepared->reading, nullptr);
+  EXPECT_TRUE(prepared->reading->in_thought) << "it ends before either";
+  EXPECT_NE(prepared->reading->tools.find("f"), nullptr);
+}
+
+TEST(ChatTurn, ASchemaThatNothingCanBeHeldToIsRefusedByItsName) {
+  const auto refused =
+      chat_prepared(R"(,"json_schema":{"not":{}},"tools":[{"type":"function","function":{"name":"f"}}])");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(detail(refused.error(), "field"), "json_schema");
+}
+
+// A call that nobody demands may break its schema; that of the tool beside it is kept.
+TEST(ChatTurn, AToolWhoseSchemaNoGrammarKeepsIsCalledWithAnyArguments) {
+  const auto prepared = chat_prepared(
+      R"(,"json_schema":{"type":"object"},"tools":[
+        {"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{"p":{"not":{}}}}}},
+        {"type":"function","function":{"name":"g","parameters":{"type":"object","properties":{"kept":{}}}}}])");
+  ASSERT_TRUE(prepared) << prepared.error().message;
+  const std::string& grammar = *prepared->request.sampling.grammar;
+  EXPECT_EQ(grammar.find("\"not\""), std::string::npos) << grammar;
+  EXPECT_NE(grammar.find("\"kept\""), std::string::npos) << grammar;
+  EXPECT_TRUE(check_constraint(prepared->request.sampling, thinker()));
 }
 
 }  // namespace

@@ -30,7 +30,8 @@ const Syntax kGptOssSyntax{
                  .behind_name = " <|constrain|>json<|message|>",
                  .allows_several = false,
                  .thought_open = "<|channel|>analysis<|message|>",
-                 .behind_thought = "<|start|>assistant"},
+                 .behind_thought = "<|start|>assistant",
+                 .answer_open = "<|channel|>final<|message|>"},
 };
 
 }  // namespace llorch::text::formats
