@@ -75,6 +75,8 @@ TEST(Simulation, EveryAcceptedJobEndsExactlyOnce) {
                            "reason: WAITING_FOR_QUOTA",
                            "reason: WAITING_FOR_WORKER_CHECK",
                            "version mismatch",
+                           "refused by an old worker",
+                           "VERSION_MISMATCH",
                            "placed by wish",
                            "fallback",
                            "queue reviewed",

@@ -210,10 +210,20 @@ void Attempts::attempt_failed(Job& job, Error error) {
   // A worker only says CANCELLED without being asked when it is being stopped under the job.
   if (error.code == ErrorCode::kCancelled) error = {ErrorCode::kWorkerReset, "The worker stopped during the job.", {}};
   if (jobs::is_transient(error.code)) return retry(job, std::move(error));
-  if (error.code == ErrorCode::kVersionMismatch && go_elsewhere(job, error)) return;
+  if (error.code == ErrorCode::kVersionMismatch) {
+    std::string pools;
+    for (const std::string& pool : refused_by(job)) pools += pool + ", ";
+    error.message = fmt::format("Pool {}: {}", pools + job.pool_id->value, error.message);
+    error = std::move(error).with("pool_id", job.pool_id->value);
+    if (go_elsewhere(job, error)) return;
+  }
   log(base::LogLevel::kWarn, "job.failed", &job, "A job failed on its worker.",
       {{"code", error.name()}, {"message", error.message}});
   fail(job, std::move(error));
+}
+
+std::span<const std::string> Attempts::refused_by(const Job& job) const {
+  return std::span(group(job.group).placement.avoid_pools).subspan(job.spec.placement.avoid_pools.size());
 }
 
 // Workers of its pool have a version that does not know all that the job asks for; those of another pool may have a newer one.
@@ -225,18 +235,56 @@ bool Attempts::go_elsewhere(Job& job, const Error& error) {
     retry(job, error);
     return true;
   }
-  log(base::LogLevel::kWarn, "job.worker_too_old", &job,
-      "A worker does not know all that a job asks for: another pool gets it.",
-      {{"pool_id", *job.pool_id}, {"message", error.message}});
+  if (const auto left_out = too_old_lines_.admit(now_.mono_ms)) {
+    log(base::LogLevel::kWarn, "job.worker_too_old", &job,
+        "A worker does not know all that a job asks for: another pool gets it.",
+        {{"pool_id", *job.pool_id}, {"message", error.message}, {"left_out_before", *left_out}});
+  }
   jobs::JobSpec elsewhere = job.spec;
   elsewhere.placement = refused.placement;
   elsewhere.placement.avoid_pools.push_back(job.pool_id->value);
-  groups_.leave(job);
-  groups_.enter(job, groups_.intern(job.model, elsewhere, job.worker_version));
+  groups_.regroup(job, groups_.intern(job.model, elsewhere, job.worker_version));
+  job.refusal = error;
   --job.attempts;
   back_to_queue(job, now_.mono_ms);
   commit_progress(job);
   return true;
+}
+
+void Attempts::forget_refusals(const base::PoolId& pool) {
+  forgotten_pools_.push_back(pool);
+  recheck_.all();
+}
+
+// Back in the group of what they ask for, they are placed as they were at first: a worker that does not know all of it yet refuses them
+// once more, and where no other pool is left that ends them.
+void Attempts::regroup_refused() {
+  const std::vector<base::PoolId> pools = std::exchange(forgotten_pools_, {});
+  if (pools.empty()) return;
+  for (const auto& [arrival, refused] : jobs_.all()) {
+    if (!refused.refusal || refused.outcome) continue;
+    const auto is_forgotten = [&](const std::string& id) {
+      return std::ranges::find(pools, base::PoolId(id)) != pools.end();
+    };
+    if (std::ranges::none_of(refused_by(refused), is_forgotten) &&
+        s_.workers.has_other_pool(group(refused.group), {}, std::nullopt, Workers::When::kEver)) {
+      continue;
+    }
+    Job& job = jobs_.at(arrival);
+    job.refusal.reset();
+    groups_.regroup(job, groups_.intern(job.model, job.spec, job.worker_version));
+  }
+}
+
+void Attempts::fail_unplaced(Job& job, Error error) {
+  if (!job.refusal) return fail(job, std::move(error));
+  if (base::info(error.code).retriable) {  // what passes by itself is told first
+    error.message += " " + job.refusal->message;
+    return fail(job, std::move(error));
+  }
+  Error told = *job.refusal;
+  told.message += fmt::format(". No other pool can run the job: {}: {}", error.name(), error.message);
+  fail(job, std::move(told).with("cause", std::string(error.name())));
 }
 
 Error Attempts::not_replayable(std::string_view what_happened) {
@@ -276,8 +324,8 @@ void Attempts::back_to_queue(Job& job, std::int64_t ready_at_ms) {
   job.worker_id.reset();
   job.pool_id.reset();
   if (job.worker_version != group(job.group).version) {
-    groups_.leave(job);
-    groups_.enter(job, groups_.intern(job.model, job.spec, job.worker_version));
+    job.refusal.reset();
+    groups_.regroup(job, groups_.intern(job.model, job.spec, job.worker_version));
   }
   groups_.put_back(job, ready_at_ms, false);
   recheck_.all();

@@ -1,6 +1,7 @@
 #pragma once
 // The way of a job: admitted, run in attempts, ended. The tables are those of Jobs, JobGroups, Ledger and Commits.
 #include <array>
+#include <span>
 
 #include "base/log_limiter.h"
 #include "orchestratord/core/queue/job_groups.h"
@@ -84,6 +85,8 @@ class Attempts : Handler {
   void fail(Job& job, base::Error error) {
     finish(job, {.status = JobStatus::kFailed, .end = {}, .error = std::move(error)});
   }
+  // Of a waiting job: no place that is left to it can run it. Where workers have refused it, that is told as well.
+  void fail_unplaced(Job& job, base::Error error);
   struct TimedOut {
     std::string_view stage, limit;
     std::int64_t timeout_ms = 0, execution_time_ms = 0;
@@ -94,6 +97,11 @@ class Attempts : Handler {
   void outcome_failed(const Job& job, const base::Error& error);
   void answer_cancels(Job& job, JobStatus status);
   void forget(Job& job);
+  // Another process runs the pool, or it is gone: jobs that its workers refused may go there again, and so may those that have nowhere
+  // else to go, from the next pass on.
+  void forget_refusals(const base::PoolId& pool);
+  // At the begin of a pass over all groups.
+  void regroup_refused();
 
   void wall_timer(Execution& execution);
   void late_timer(Execution& execution);
@@ -118,6 +126,8 @@ class Attempts : Handler {
   bool may_run_again(const Job& job) const { return job.spec.model.replayable || job.tokens_out == 0; }
   // Whether its fate is decided: it goes back to the queue, uncounted where another pool may run it.
   bool go_elsewhere(Job& job, const base::Error& error);
+  // The pools that its group avoids and the job itself does not.
+  std::span<const std::string> refused_by(const Job& job) const;
   void back_to_queue(Job& job, std::int64_t ready_at_ms);
   void put_back(Job& job);
   void finish(Job& job, Outcome outcome);
@@ -125,6 +135,8 @@ class Attempts : Handler {
   void log_outcome(const Job& job);
 
   placement::Average run_ms_;
+  base::LogLimiter too_old_lines_{10, 10'000};  // clients decide how often a job asks for what workers do not know
+  std::vector<base::PoolId> forgotten_pools_;   // whose refusals regroup_refused() forgets
 };
 
 }  // namespace llorch::orchestratord::core

@@ -1,5 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "base/error_detail.h"
 #include "orchestratord/core/testing/driver.h"
 
 namespace llorch::orchestratord::core {
@@ -295,6 +298,123 @@ TEST(Attempts, AJobThatItsWorkerDoesNotKnowAllOfWaitsForPoolsThatAreExpected) {
   d.lose(d.run("j1"), ErrorCode::kVersionMismatch);
   EXPECT_TRUE(d.none<Finish>()) << d.dump();
   EXPECT_EQ(d.query("j1").reason->code, "WAITING_FOR_RETRY");
+}
+
+// The worker of pool-1 refuses each job as too new for it. The one of pool-2 runs j1, and j2 waits for it.
+struct AnOldWorkerRefused : testing::Test {
+  explicit AnOldWorkerRefused() : d(without_jitter()) {
+    d.see(state("pool-1", "w1", "old"));
+    d.after_ms(1000);
+    d.see(state("pool-2", "w2", "new"));
+    d.lose(d.run("j1"), ErrorCode::kVersionMismatch);
+    j1 = d.only<Execute>();
+    EXPECT_EQ(j1.pool_id, base::PoolId("pool-2"));
+    d.lose(d.run("j2"), ErrorCode::kVersionMismatch);
+    EXPECT_TRUE(d.none<Execute>()) << d.dump();
+  }
+  wire::PoolState state(const std::string& pool, const std::string& worker, const std::string& build) {
+    auto s = d.pool_state(pool);
+    s.workers = {Driver::worker(worker)};
+    s.workers[0].engine_build = build;
+    s.gpus[0].vram_allocated_bytes = s.gpus[0].vram_available_bytes = 4 * kGb;
+    return s;
+  }
+  // It is asked again, and that is the end of the job.
+  void expect_end(const std::string& job) {
+    const auto again = d.only<Execute>();
+    EXPECT_EQ(again.job_id, base::JobId(job));
+    EXPECT_EQ(again.worker_id, base::WorkerId("w1"));
+    d.lose(again.execution, ErrorCode::kVersionMismatch);
+    const auto end = d.only<Finish>();
+    EXPECT_EQ(end.job_id, base::JobId(job));
+    EXPECT_EQ(end.error->code, ErrorCode::kVersionMismatch);
+    EXPECT_NE(end.error->message.find("pool-1"), std::string::npos) << end.error->message;
+    EXPECT_TRUE(d.none<Execute>()) << d.dump();
+  }
+  Driver d;
+  Execute j1;
+};
+
+// Jobs that wait there, and one that runs there and comes back.
+TEST_F(AnOldWorkerRefused, JobsThatWaitForAPoolThatLeavesEnd) {
+  d.send(PoolDeregistered{{}, base::PoolId("pool-2")});
+  expect_end("j2");
+  d.lose(j1.execution);
+  EXPECT_TRUE(d.none<Finish>()) << d.dump();
+  d.after_ms(1000);
+  expect_end("j1");
+}
+
+TEST_F(AnOldWorkerRefused, JobsThatWaitForAPoolThatIsForgottenEnd) {
+  d.send(CancelRequested{{}, base::JobId("j1"), jobs::CancelReason::kClientRequest});
+  d.send(PoolUnreachable{"http://pool-2", d.now.mono_ms});
+  d.send(ExecuteEnded{j1.execution, 0, {}, base::Error{ErrorCode::kUnreachable, "lost", {}}});
+  for (int i = 0; i < 100 && d.none<Execute>(); ++i) {
+    d.after_ms(10'000);
+    if (d.none<Execute>()) d.see(state("pool-1", "w1", "old"));
+  }
+  expect_end("j2");
+}
+
+// It comes back with workers of another version, as after an upgrade. Of another pool that says nothing.
+TEST_F(AnOldWorkerRefused, JobsGoBackToAPoolThatWasStartedAnew) {
+  d.see(d.pool_state("pool-3", 0));
+  auto other = d.pool_state("pool-3", 0);
+  other.boot_id = "boot-2";
+  d.see(other);
+  EXPECT_TRUE(d.none<Execute>()) << d.dump();
+  auto upgraded = state("pool-1", "w3", "new");
+  upgraded.boot_id = "boot-2";
+  d.see(upgraded);
+  const auto j2 = d.only<Execute>();
+  EXPECT_EQ(j2.job_id, base::JobId("j2"));
+  EXPECT_EQ(j2.worker_id, base::WorkerId("w3"));
+  EXPECT_EQ(j2.attempt, 1) << "nothing ran";
+  d.end(j2.execution);
+  EXPECT_EQ(d.only<Finish>().status, JobStatus::kCompleted);
+}
+
+// Clients decide how often a job asks for what workers do not know.
+TEST_F(AnOldWorkerRefused, ManyRefusalsDoNotFillTheLog) {
+  std::int64_t lines = 0;
+  const auto refused = [&](const std::string& id) {
+    d.lose(d.run(id), ErrorCode::kVersionMismatch);
+    const auto log = d.all<Log>();
+    lines += std::ranges::count(log, "job.worker_too_old", &Log::event);
+  };
+  for (int i = 0; i < 40; ++i) refused("more-" + std::to_string(i));
+  EXPECT_EQ(lines, 8) << "of ten, two are spent";
+  d.after_ms(10'000);
+  refused("late");
+  EXPECT_EQ(lines, 9);
+}
+
+// What another pool lacks is the smaller part of the story.
+TEST(Attempts, AJobThatIsTooNewForOnePoolAndHasNoFileInTheOtherIsToldOfBoth) {
+  const auto end_after = [](ErrorCode refusal) {
+    Driver d(without_jitter());
+    d.add_worker();
+    d.see(d.pool_state("pool-2"));
+    d.lose(d.run("j1"), ErrorCode::kVersionMismatch);
+    for (int i = 0; i < 10 && d.none<Finish>(); ++i) {
+      if (d.none<StartWorker>()) {
+        d.after_ms(1000);
+        continue;
+      }
+      const auto start = d.only<StartWorker>();
+      EXPECT_EQ(start.pool_id, base::PoolId("pool-2"));
+      d.send(StartWorkerAnswered{base::WorkerId(start.request.worker_id), base::Error{refusal, "it says why", {}}});
+    }
+    base::Error error = d.only<Finish>().error.value_or(base::Error{});
+    EXPECT_NE(error.message.find("pool-1"), std::string::npos) << error.message;
+    EXPECT_NE(error.message.find("it says why"), std::string::npos) << error.message;
+    return error;
+  };
+  const base::Error missing = end_after(ErrorCode::kModelNotFound);
+  EXPECT_EQ(missing.code, ErrorCode::kVersionMismatch);
+  EXPECT_TRUE(base::has_detail(missing, "cause", "MODEL_NOT_FOUND"));
+  EXPECT_TRUE(base::has_detail(missing, "pool_id", "pool-1"));
+  EXPECT_EQ(end_after(ErrorCode::kWorkerStartTimeout).code, ErrorCode::kWorkerStartTimeout) << "another try may do";
 }
 
 // SYS-7.4.1: a waiting job ends at once; repeating is harmless; an unknown job is for the store to answer.

@@ -48,6 +48,8 @@ struct Job {
   double scheduling_ms = 0;    // how long the decision took that led to the last attempt
   bool kv_warmth = false;      // the last attempt went where its session's last job ended
   std::string worker_version;  // of the worker that last began it: what a client holds is its bytes
+  // Of the last worker that did not know all that it asks for: its group avoids the pools that have such workers.
+  std::optional<base::Error> refusal;
   std::string gpu_id, engine;  // where and by what it was last run; empty until then, and after a restart
   std::optional<base::PoolId> pool_id;
   WrittenBy<std::optional<ExecutionId>, Jobs> execution;  // the attempt that may still decide this job's fate

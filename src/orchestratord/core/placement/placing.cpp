@@ -38,6 +38,7 @@ void Scheduler::schedule() {
     std::vector<GroupIndex> named = recheck_.take();
     if (env_.draining()) return;
     const std::vector<GroupIndex> before = groups_.forget_waits(every_group, std::move(named));
+    s_.attempts.regroup_refused();
     PassScratch scratch;
     schedule_class(Priority::kInteractive, scratch);
     schedule_class(Priority::kBatch, scratch);
@@ -362,7 +363,7 @@ void Scheduler::apply(const Decision& decision, Job& job, PassScratch& scratch) 
     const bool too_few = scratch.places.empty();
     const base::Error error =
         too_few ? too_few_devices(job.spec.model) : too_large(job.spec, infeasible->potential_bytes_max);
-    for (const Arrival arrival : queue_.waiting_in(job.group)) s_.attempts.fail(jobs_.at(arrival), error);
+    for (const Arrival arrival : queue_.waiting_in(job.group)) s_.attempts.fail_unplaced(jobs_.at(arrival), error);
     return;
   }
   groups_.set_wait(job.group, std::get<Wait>(decision));

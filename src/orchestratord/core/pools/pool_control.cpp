@@ -207,6 +207,7 @@ void DesiredStates::let_go(const base::PoolId& id, PoolControl& control) {
     if (std::any_of(pool->workers.begin(), pool->workers.end(), on_its_way)) return;
   }
   for (const GoneWorker& gone : registry_.drop_pool(id)) s_.workers.worker_gone(gone, std::nullopt);
+  s_.attempts.forget_refusals(id);
   recheck_.all();
   pool_deregistered(id, control);
 }

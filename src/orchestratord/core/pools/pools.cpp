@@ -71,7 +71,11 @@ void Pools::on(PoolSeen& e) {
   recheck_.all();
   expected_endpoints_.erase(e.state.endpoint);
   if (e.asked_endpoint) expected_endpoints_.erase(*e.asked_endpoint);
-  for (const base::PoolId& other : changes.replaced) s_.desired.pool_replaced(other);
+  for (const base::PoolId& other : changes.replaced) {
+    s_.desired.pool_replaced(other);
+    s_.attempts.forget_refusals(other);
+  }
+  if (changes.rebooted) s_.attempts.forget_refusals(id);  // its workers may have another version now
   s_.desired.pool_back(id, changes.rebooted);
   const bool is_news = changes.is_new || changes.moved || changes.rebooted || changes.recovered;
   // Of a pool that was removed while it was asked, only its own report names an address that calls may go to. So the first one
@@ -176,6 +180,7 @@ void Pools::check_pool(const base::PoolId& id) {
   if (now_.mono_ms >= gone_at_ms) {
     log(base::LogLevel::kWarn, "pool.offline", "A pool was silent for too long and is forgotten.", {{"pool_id", id}});
     for (const GoneWorker& gone : registry_.drop_pool(id)) s_.workers.worker_gone(gone, std::nullopt);
+    s_.attempts.forget_refusals(id);
     recheck_.all();
     return;
   }

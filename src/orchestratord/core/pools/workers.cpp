@@ -350,7 +350,7 @@ void Workers::start_failed(const FailedStart& start, Error error) {
   const Error told = Error(error).with("gpu_id", start.gpu_id);
   for (const GroupIndex index : given_up) {
     if (s_.replicas.has_serving_worker(group(index))) continue;  // its jobs have somewhere to go
-    for (const Arrival arrival : queue_.waiting_in(index)) s_.attempts.fail(jobs_.at(arrival), told);
+    for (const Arrival arrival : queue_.waiting_in(index)) s_.attempts.fail_unplaced(jobs_.at(arrival), told);
   }
 }
 

@@ -79,6 +79,12 @@ void JobGroups::leave(const Job& job) {
   if (--at(job.group).jobs.value_ == 0) emptied_.push_back(job.group);
 }
 
+void JobGroups::regroup(Job& job, GroupIndex index) {
+  leave(job);
+  enter(job, index);
+  if (queue_.find(job.arrival)) queue_.regroup(job.arrival, index);
+}
+
 void JobGroups::not_entered(GroupIndex index) {
   if (at(index).jobs == 0) emptied_.push_back(index);
 }

@@ -85,6 +85,8 @@ class JobGroups : Owner {
   GroupIndex intern(ModelIndex model, const jobs::JobSpec& spec, const std::string& version);
   void enter(Job& job, GroupIndex index);
   void leave(const Job& job);
+  // From its group to this one, with its place in the queue.
+  void regroup(Job& job, GroupIndex index);
   // Into the queue, with its place by arrival.
   void put_back(const Job& job, std::int64_t ready_at_ms, bool displaceable);
   void not_entered(GroupIndex index);  // nobody came in after intern()

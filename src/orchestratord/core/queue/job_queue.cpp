@@ -157,6 +157,15 @@ bool JobQueue::remove(Arrival arrival) {
   return true;
 }
 
+void JobQueue::regroup(Arrival arrival, GroupIndex group) {
+  const Slot* s = slot(arrival);
+  ASSERT(s, "arrival {}", arrival.value);
+  Slot moved = *s;
+  remove(arrival);
+  moved.entry.group = group;
+  insert(moved);
+}
+
 bool JobQueue::advance(std::int64_t now_ms) {
   bool changed = false;
   while (!delayed_.empty() && delayed_.begin()->first <= now_ms) {

@@ -68,6 +68,8 @@ class JobQueue {
   void put_back(const Entry& entry, std::int64_t ready_at_ms, std::int64_t now_ms);
   // False if it is not here.
   bool remove(Arrival arrival);
+  // To another group; all else of it stays as it is. REQUIRES: it is here.
+  void regroup(Arrival arrival, GroupIndex group);
 
   // Promotes batch entries that waited long enough and wakes delayed ones. True if something became dispatchable.
   bool advance(std::int64_t now_ms);

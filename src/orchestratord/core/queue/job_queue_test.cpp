@@ -57,6 +57,27 @@ TEST(JobQueue, ServesInteractiveFirstAndKeepsArrivalOrder) {
   EXPECT_EQ(queue.depth(), 0);
 }
 
+TEST(JobQueue, AnotherGroupChangesNothingElse) {
+  JobQueue queue(QueueConfig{.batch_promotion_ms = 1'000});
+  admit(queue, entry(1, Priority::kBatch, 1));
+  queue.advance(1'000);  // promoted
+  admit(queue, entry(2, Priority::kInteractive, 1));
+  queue.put_back(entry(3, Priority::kInteractive, 1), 5'000, 1'000);
+  admit(queue, entry(4));
+  for (const std::uint64_t arrival : {3u, 2u, 1u}) queue.regroup({arrival}, {7});
+  EXPECT_EQ(queue.count_of({1}), 0u);
+  EXPECT_EQ(queue.count_of({7}), 3u);
+  EXPECT_EQ(queue.find({1})->priority, Priority::kInteractive);
+  EXPECT_EQ(queue.delayed_until_ms({3}), 5'000);
+  EXPECT_EQ(queue.head_of({7})->second, Arrival{1});
+  EXPECT_EQ(queue.waiting_in({7}).size(), 3u);
+  queue.advance(5'000);
+  EXPECT_EQ(queue.depth(), 4);
+  EXPECT_EQ(queue.position({4}), 3);
+  EXPECT_TRUE(queue.remove({1}));
+  EXPECT_EQ(queue.head_of({7})->second, Arrival{2});
+}
+
 TEST(JobQueue, TellsTheOldestOfAGroup) {
   using Oldest = std::array<std::optional<Arrival>, 2>;
   JobQueue queue(QueueConfig{});

@@ -62,6 +62,7 @@ void World::obey(const Finish& c) {
 // Which way each decision went, so that no way stays untried.
 void World::obey(const Log& c) {
   if (c.event == "worker.version_mismatch") ++seen["version mismatch"];
+  if (c.event == "job.worker_too_old") ++seen["refused by an old worker"];
   if (c.event == "pool.offline") {
     const std::string& pool = std::get<std::string>(c.fields.front().value);
     std::erase_if(held_, [&](const auto& item) { return item.second.pool_id == pool; });
@@ -96,13 +97,19 @@ void World::obey(const Execute& c) {
   x.deaf = chance(15);
   in_flight_[c.execution.value] = {c.job_id, c.worker_id, {}};
   SimWorker* worker = nullptr;
+  bool is_old = false;
   for (SimPool& pool : pools_) {
     const auto it = pool.workers.find(c.worker_id.value);
-    if (it != pool.workers.end() && pool.reachable) worker = &it->second;
+    if (it == pool.workers.end() || !pool.reachable) continue;
+    worker = &it->second;
+    is_old = pool.build == 1;
   }
   if (!worker || worker->info.status != WorkerStatus::kReady) return end_execution(x, ErrorCode::kUnreachable);
   // This attempt is among the active ones already.
-  if (active_on(c.worker_id.value) > worker->info.slots_total) end_execution(x, ErrorCode::kWorkerBusy);
+  if (active_on(c.worker_id.value) > worker->info.slots_total) return end_execution(x, ErrorCode::kWorkerBusy);
+  // Some jobs ask for what the first build does not know.
+  const bool is_new = known_.at(c.job_id.value).order % 4 == 0;
+  if (builds_change_ && is_old && is_new) end_execution(x, ErrorCode::kVersionMismatch);
 }
 
 void World::obey(const AbortExecute& c) {
