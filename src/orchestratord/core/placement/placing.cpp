@@ -147,6 +147,9 @@ void Scheduler::collect_workers(const JobGroup& l, const Home& affine, PassScrat
     if (w.info.status != wire::WorkerStatus::kStarting || !s_.desired.pool_open(w.pool_id)) return false;
     const Pool& pool = *registry_.find_pool(w.pool_id);
     if (w.is_foreign() && pool.starts_hang) return false;
+    // It may only tell once more that the disk stalls: who has another pool does not wait for that.
+    const bool is_doubtful = !w.answered && m.starts.is_put_off(w.pool_id, now_.mono_ms);
+    if (is_doubtful && s_.workers.has_other_pool(l, scratch.replicas, std::nullopt, Workers::When::kNow)) return false;
     const bool for_it =
         accepts(l, w) && (!pool.devices.contains(w.devices.front()) || scratch.replicas.allows(pool, w.info.gpu_id));
     return for_it || is_in_the_way(l, w);

@@ -564,14 +564,36 @@ TEST(Workers, APoolThatIsPutOffIsNoFailureAndNoChoice) {
   EXPECT_EQ(refuse(being_read()), "pool-1");
   d.submit("j2");
   d.after_ms(1000);
-  // j1 asks pool-1 again; j2, whose model starts already, waits for it.
-  EXPECT_EQ(refuse(being_read()), "pool-1");
+  // j1 asks pool-1 again, and j2 does not wait for the answer.
+  const auto starts = d.all<StartWorker>();
+  ASSERT_EQ(starts.size(), 2u) << d.dump();
+  EXPECT_EQ(starts[0].pool_id.value, "pool-1");
+  EXPECT_EQ(starts[1].pool_id.value, "pool-2");
+  d.send(StartWorkerAnswered{base::WorkerId(starts[0].request.worker_id), being_read()});
   d.send(CancelRequested{{}, base::JobId("j1"), jobs::CancelReason::kClientRequest});
   d.after_ms(1000);
-  EXPECT_EQ(refuse(base::Error{ErrorCode::kCorruptFile, "broken", {}}), "pool-2");
+  EXPECT_TRUE(d.none<StartWorker>()) << "pool-2 loads it";
+  d.send(StartWorkerAnswered{base::WorkerId(starts[1].request.worker_id),
+                             base::Error{ErrorCode::kCorruptFile, "broken", {}}});
   EXPECT_TRUE(std::ranges::none_of(d.all<Finish>(), [](const Finish& f) { return f.job_id.value == "j2"; }))
       << "pool-1 may have it when its disk answers";
   EXPECT_EQ(d.only<StartWorker>().pool_id.value, "pool-1") << "nobody else could";
+}
+
+// It has read the file by then.
+TEST(Workers, AStartThatAPoolHasTakenIsWaitedForThoughItWasPutOff) {
+  Driver d(no_jitter());
+  d.see(d.pool_state("pool-1", 1, 16 * kGb));
+  d.see(d.pool_state("pool-2"));
+  d.submit("j1", {.placement = {.mode = wire::PlacementMode::kPin, .pin_pool_id = "pool-1"}});
+  d.send(StartWorkerAnswered{
+      base::WorkerId(d.only<StartWorker>().request.worker_id),
+      base::Error{ErrorCode::kPoolUnready, "it is read", {}}.with("reason", std::string("MODEL_BEING_READ"))});
+  d.after_ms(1000);
+  d.send(StartWorkerAnswered{base::WorkerId(d.only<StartWorker>().request.worker_id), {}});
+  d.submit("j2");
+  EXPECT_TRUE(d.none<StartWorker>()) << d.dump();
+  EXPECT_EQ(d.query("j2").reason->code, "WAITING_FOR_WORKER_START");
 }
 
 // Two models that do not fit together, the earlier one the larger: its device is not filled again while it is cleared.
