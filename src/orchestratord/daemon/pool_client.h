@@ -36,7 +36,9 @@ class PoolClient {
 
   const Options options_;
   std::mutex mutex_;
-  std::map<std::string, std::int64_t> answered_ms_;  // by endpoint: when the newest answered question was asked
+  // By endpoint: when the newest answered question was asked. The core's registry knows it of its pools, one thread later than the
+  // catalog is told here.
+  std::map<std::string, std::int64_t> answered_ms_;
 };
 
 }  // namespace llorch::orchestratord::daemon

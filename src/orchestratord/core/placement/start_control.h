@@ -32,10 +32,11 @@ class StartRound {
   bool failed_on(const base::PoolId& pool, const std::string& gpu_id) const {
     return failed_on_.contains({pool, gpu_id});
   }
-  // The pool started nothing there for now, for a reason that is none of the model's: no failure, but any other place is better.
-  void put_off(const base::PoolId& pool, const std::string& gpu_id) { put_off_.emplace(pool, gpu_id); }
+  // The pool started nothing at this place for now, for a reason that is none of the model's: no failure, but any other place with room
+  // is better, also of the same pool, until the round is over. A pool that nothing starts in for a time is StartControl::put_off().
+  void put_last(const base::PoolId& pool, const std::string& gpu_id) { put_last_.emplace(pool, gpu_id); }
   bool comes_last(const base::PoolId& pool, const std::string& gpu_id) const {
-    return failed_on(pool, gpu_id) || put_off_.contains({pool, gpu_id});
+    return failed_on(pool, gpu_id) || put_last_.contains({pool, gpu_id});
   }
   bool has_failures() const { return failures_ > 0; }
   // Its file is missing, broken or unknown there: nothing starts there while another pool could run the jobs.
@@ -44,7 +45,7 @@ class StartRound {
 
  private:
   std::int64_t failures_ = 0;  // that say nothing of a file
-  std::set<std::pair<base::PoolId, std::string>> failed_on_, put_off_;
+  std::set<std::pair<base::PoolId, std::string>> failed_on_, put_last_;
   std::set<base::PoolId> ruled_out_;
 };
 

@@ -36,8 +36,8 @@ TEST_F(StartControlTest, RetriesOnceAndBacksOffMoreEachTime) {
 }
 
 // It counts for no verdict, and says nothing of the build that may come back there.
-TEST_F(StartControlTest, APlaceThatIsPutOffComesLastAndHasNotFailed) {
-  round.put_off(pool, "0");
+TEST_F(StartControlTest, APlaceThatIsPutLastComesLastAndHasNotFailed) {
+  round.put_last(pool, "0");
   EXPECT_TRUE(round.comes_last(pool, "0"));
   EXPECT_FALSE(round.comes_last(pool, "1"));
   EXPECT_FALSE(round.failed_on(pool, "0"));

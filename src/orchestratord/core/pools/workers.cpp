@@ -137,15 +137,15 @@ void Workers::on(StartWorkerAnswered& e) {
       const auto before_ms = std::exchange(device->disagreed_ms, now_.mono_ms);
       passes = passes || !before_ms || asked_ms <= *before_ms || in_motion(*device, asked_ms);
     }
-    if (passes) return put_off(start);
+    if (passes) return put_last(start);
   }
   start_failed(start, std::move(*e.error));
 }
 
 // A pool that goes on refusing so holds up no job that another place could run.
-void Workers::put_off(const FailedStart& start) {
+void Workers::put_last(const FailedStart& start) {
   for (const GroupIndex index : model(start.model).groups.get()) {
-    if (counts_for(start, index)) group(index).start_round.put_off(start.pool_id, start.gpu_id);
+    if (counts_for(start, index)) group(index).start_round.put_last(start.pool_id, start.gpu_id);
   }
   postpone_start(start.model);
 }

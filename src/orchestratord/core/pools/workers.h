@@ -66,7 +66,7 @@ class Workers : Handler {
   void log_gone(const pools::GoneWorker& gone, const std::optional<base::Error>& error);
   void worker_crashed(Model& m, const base::Error& error);
   void postpone_start(ModelIndex model_index);
-  void put_off(const FailedStart& start);
+  void put_last(const FailedStart& start);
   static bool in_motion(const pools::Device& device, std::int64_t since_ms = std::numeric_limits<std::int64_t>::max());
   void serves_no_more(const Worker& worker);
   bool unused(const Worker& worker) const;
