@@ -68,6 +68,8 @@ Shell::Shell(Options options)
                   if (!pool) return std::nullopt;
                   return std::move(pool->token);
                 },
+                .pools_besides =
+                    [this](const std::vector<std::string>& endpoints) { return options_.access->besides(endpoints); },
                 .worker_slots = options_.config->orchestratord.worker_slots,
                 .worker_context_tokens = options_.config->orchestratord.worker_context_tokens,
                 .worker_kv_tokens = options_.config->orchestratord.worker_kv_tokens,

@@ -7,6 +7,7 @@
 
 #include "base/error_detail.h"
 #include "base/exceptions.h"
+#include "base/join.h"
 #include "base/log.h"
 #include "net/http/error_response.h"
 #include "net/http/url.h"
@@ -24,6 +25,7 @@ constexpr std::int64_t kFreshMs = 5000;
 constexpr std::int64_t kRetryAfterMs = 1000;
 // Behind a start pools register within moments; a question waits for one, up to so long, and looks so often.
 constexpr std::int64_t kNoPoolWaitMs = 2000, kNoPoolLookMs = 200;
+constexpr std::size_t kNamedMax = 4;  // silent pools in a refusal
 
 Error unready(std::string message) {
   return Error{ErrorCode::kPoolUnready, std::move(message), {}}.with("retry_after_ms", kRetryAfterMs);
@@ -31,6 +33,18 @@ Error unready(std::string message) {
 
 Error being_read() {
   return unready("the pool is still reading the model; try again").with("reason", std::string("MODEL_BEING_READ"));
+}
+
+Error some_are_silent(std::vector<std::string> pools) {
+  const std::size_t left_out = pools.size() - std::min(pools.size(), kNamedMax);
+  pools.resize(pools.size() - left_out);
+  std::string names = base::join(pools, ", ");
+  if (left_out > 0) names += fmt::format(" and {} more", left_out);
+  return unready(
+             fmt::format("no pool that answered has the file with this checksum, and {} did not answer; try again, or "
+                         "unpair a pool that is gone for good (llorch pool unpair)",
+                         names))
+      .with("silent_pools", names);
 }
 
 base::Result<std::string> body_of(base::Result<net::Response> response) {
@@ -215,11 +229,7 @@ void Catalog::ask(Question question) {
     question.pools = {std::move(pool)};
     return take(std::move(question), std::move(facts));
   }
-  if (question.pools.empty()) {
-    return settle(question,
-                  base::fail(question.refusal ? std::move(*question.refusal)
-                                              : unready("no pool manager answers; the model cannot be looked at now")));
-  }
+  if (question.pools.empty()) return settle(question, base::fail(refusal_of(question)));
   question.devices = options_.devices_of ? options_.devices_of(question.key.model_ref) : 1;
   auto request = request_to(question, describe_path(question));
   if (!request) return on_facts(std::move(question), no_pool_there());
@@ -228,6 +238,16 @@ void Catalog::ask(Question question) {
                            [this, question = std::move(question)](base::Result<net::Response> response) {
                              attempt(question, [&] { on_facts(question, std::move(response)); });
                            });
+}
+
+// A pool that said nothing, or that is not here, may have the bytes that the others have not.
+Error Catalog::refusal_of(const Question& question) const {
+  if (!question.refusal) return unready("no pool manager answers; the model cannot be looked at now");
+  if (is_other_file(*question.refusal) && options_.pools_besides) {
+    auto silent = options_.pools_besides(question.answered);
+    if (!silent.empty()) return some_are_silent(std::move(silent));
+  }
+  return *question.refusal;
 }
 
 // What a library throws at a pool's answer is that pool's failure: the question goes on, or nobody could ask again.
@@ -249,6 +269,7 @@ void Catalog::ask_next(Question question, Error error) {
     error = being_read();  // without the path that the pool names
   const bool says_nothing = nobody_answered(error.code);
   const bool says_more = !question.refusal || tells(*question.refusal) == 0 || tells(error) > tells(*question.refusal);
+  if (!says_nothing) question.answered.push_back(question.pools.front().endpoint);
   if (!says_nothing && says_more) question.refusal = std::move(error);
   question.pools.erase(question.pools.begin());
   ask(std::move(question));

@@ -61,6 +61,8 @@ struct CatalogOptions {
   const base::Clock* clock = nullptr;
   // The token for calls to the pool at `endpoint`; absent: do not call it. A null function: calls need no token.
   std::function<std::optional<std::string>(const std::string& endpoint)> token_at;
+  // The ids of the paired pools that are at none of `endpoints`. A null function: there is none.
+  std::function<std::vector<std::string>(const std::vector<std::string>& endpoints)> pools_besides;
   // What a worker of ours would need: decides memory_bytes of the facts.
   std::int64_t worker_slots = 1;
   std::optional<std::int64_t> worker_context_tokens;
@@ -101,8 +103,8 @@ class Catalog {
   };
   using Done = std::function<void(base::Result<KnownModel>)>;
   // Calls `done` once, in a call of `runtime`, at the latest after `wait_ms`. Errors: POOL_UNREADY with retry_after_ms (no pool,
-  // or no answer yet: the question goes on and a later call profits), or the pool's own (MODEL_NOT_FOUND, ...);
-  // other_file().
+  // or no answer yet: the question goes on and a later call profits; or all pools that answered have other bytes than `checksum`, and
+  // `silent_pools` did not), or the pool's own (MODEL_NOT_FOUND, ...); other_file(), once every paired pool has answered.
   // What is known is answered at once. What is older than a few seconds is asked again first, and answered from memory where no pool says
   // within `stale_wait_ms` what it is now.
   void find(const Wanted& wanted, Done done);
@@ -136,6 +138,7 @@ class Catalog {
     Key key;
     base::CorrelationId correlation_id;    // of the request that began it
     std::vector<Pool> pools;               // still to be asked; the first one is
+    std::vector<std::string> answered{};   // endpoints of pools that refused; the others that were asked said nothing
     std::optional<base::Error> refusal{};  // a pool's answer that another one may better
     // As another pool may better as well: the least memory that a pool asks for and does not have on any device.
     std::optional<std::pair<Pool, wire::ModelFacts>> too_large{};
@@ -144,6 +147,7 @@ class Catalog {
 
   void ask(Question question);
   void ask_next(Question question, base::Error error);
+  base::Error refusal_of(const Question& question) const;
   void attempt(const Question& question, const std::function<void()>& step);
   void on_facts(Question question, base::Result<net::Response> response);
   void take(Question question, wire::ModelFacts facts);

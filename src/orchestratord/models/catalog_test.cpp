@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <future>
 #include <thread>
@@ -68,6 +69,13 @@ class CatalogTest : public testing::Test {
       if (endpoint == stranger_) return std::nullopt;
       return endpoint == server_.url() ? kToken : std::string();  // the others need none
     };
+    options.pools_besides = [this](const std::vector<std::string>& endpoints) {
+      std::vector<std::string> out;
+      for (const auto& [id, endpoint] : paired_) {
+        if (std::ranges::find(endpoints, endpoint) == endpoints.end()) out.push_back(id);
+      }
+      return out;
+    };
     options.devices_of = [this](const std::string& ref) { return ref == "file:/m.gguf" ? devices_ : 1; };
     catalog_ = std::make_unique<Catalog>(std::move(options));
   }
@@ -83,6 +91,7 @@ class CatalogTest : public testing::Test {
   net::IoRuntime runtime_;
   const std::string kToken = std::string(32, 'k');
   std::string stranger_;  // the endpoint that nobody is paired with
+  std::vector<std::pair<std::string, std::string>> paired_;  // ids, endpoints
   static net::http::AuthRules server_auth(const std::string& token) {
     return {.credentials = {net::http::make_credential(token, net::http::Role::kOperator).value()}};
   }
@@ -423,6 +432,42 @@ TEST_F(CatalogTest, APoolWithOtherBytesIsPassedOver) {
   EXPECT_EQ(find("file:/a", 60'000).value().facts.digest, "sha256:bb") << "where any bytes will do";
   EXPECT_EQ(find_bytes(digest_).value().facts.digest, digest_) << "which takes no place from those";
   EXPECT_EQ(catalog_->known_facts("file:/a")->digest, digest_) << "those that were asked for last";
+}
+
+// A refusal for good ends jobs whose bytes a silent pool may have.
+TEST_F(CatalogTest, OtherBytesAreTheAnswerOnceEveryPairedPoolHasAnswered) {
+  OtherPool other(runtime_);
+  other.facts.digest = "sha256:bb";
+  const std::string here = other.server.url();
+  net::Server dead(runtime_, {.component = "dead"});
+  ASSERT_TRUE(dead.start());
+  const auto find_bytes = [&] {
+    std::promise<base::Result<KnownModel>> done;
+    catalog_->find({.model_ref = "file:/a", .wait_ms = 60'000, .correlation_id = {}, .checksum = digest_},
+                   [&](base::Result<KnownModel> r) { done.set_value(std::move(r)); });
+    return done.get_future().get();
+  };
+  paired_ = {{"pool-here", here}, {"pool-dead", dead.url()}};
+  catalog_->pool_seen(here);
+  catalog_->pool_seen(dead.url());
+  dead.stop(0);
+  for (const char* is : {"asked", "away"}) {
+    const auto refused = find_bytes();
+    ASSERT_FALSE(refused) << is;
+    EXPECT_EQ(refused.error().code, ErrorCode::kPoolUnready) << is;
+    EXPECT_TRUE(base::has_detail(refused.error(), "silent_pools", "pool-dead")) << is;
+    EXPECT_TRUE(base::has_detail(refused.error(), "retry_after_ms")) << is;
+    EXPECT_NE(refused.error().message.find("pool-dead"), std::string::npos) << refused.error().message;
+    catalog_->pool_lost(dead.url());
+  }
+  for (const char* id : {"b", "c", "d", "e"}) paired_.emplace_back(id, "");  // have yet to come
+  EXPECT_TRUE(base::has_detail(find_bytes().error(), "silent_pools", "pool-dead, b, c, d and 1 more"));
+  paired_.resize(1);
+  EXPECT_TRUE(is_other_file(find_bytes().error())) << "nobody else is paired";
+  paired_.emplace_back("pool-there", server_.url());
+  catalog_->pool_seen(server_.url());
+  error_ = base::Error{ErrorCode::kModelNotFound, "no such file", {}};
+  EXPECT_TRUE(is_other_file(find_bytes().error())) << "everybody has answered";
 }
 
 // Jobs of all nodes are refused by the memory that one names.

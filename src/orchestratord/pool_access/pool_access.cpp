@@ -215,6 +215,15 @@ bool PoolAccess::all_are_here() const {
   return std::ranges::none_of(entries_, [](const auto& entry) { return entry.second.endpoint.empty(); });
 }
 
+std::vector<std::string> PoolAccess::besides(const std::vector<std::string>& endpoints) const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::string> out;
+  for (const auto& [id, entry] : entries_) {
+    if (std::ranges::find(endpoints, entry.endpoint) == endpoints.end()) out.push_back(id.value);
+  }
+  return out;
+}
+
 std::optional<PoolAccess::Pool> PoolAccess::at(const std::string& endpoint) const {
   const std::lock_guard lock(mutex_);
   for (const auto& [id, entry] : entries_) {

@@ -52,6 +52,8 @@ class PoolAccess {
   std::optional<std::string> endpoint_of(const base::PoolId& pool_id) const;
   // Whether none of the paired pools has yet to come, or to come back: the endpoint of each is known.
   bool all_are_here() const;
+  // The ids of the paired pools that are at none of `endpoints`.
+  std::vector<std::string> besides(const std::vector<std::string>& endpoints) const;
 
   struct Pool {
     base::PoolId pool_id;

@@ -127,6 +127,8 @@ TEST_F(PoolAccessTest, APoolIsHereWhileItsEndpointIsKnown) {
   const auto a = access->pair(kA).value(), b = access->pair(kB).value();
   move_to(*access, a, "http://10.0.0.1:9200");
   EXPECT_FALSE(access->all_are_here()) << "the other one has yet to come";
+  EXPECT_EQ(access->besides({"http://10.0.0.1:9200"}), std::vector{kB.value});
+  EXPECT_EQ(access->besides({}), (std::vector{kA.value, kB.value}));
   move_to(*access, b, "http://10.0.0.2:9200");
   EXPECT_TRUE(access->all_are_here());
   access->forget(kA);
