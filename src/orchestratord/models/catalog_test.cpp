@@ -90,7 +90,7 @@ class CatalogTest : public testing::Test {
   base::ManualClock clock_;
   net::IoRuntime runtime_;
   const std::string kToken = std::string(32, 'k');
-  std::string stranger_;  // the endpoint that nobody is paired with
+  std::string stranger_;                                     // the endpoint that nobody is paired with
   std::vector<std::pair<std::string, std::string>> paired_;  // ids, endpoints
   static net::http::AuthRules server_auth(const std::string& token) {
     return {.credentials = {net::http::make_credential(token, net::http::Role::kOperator).value()}};
