@@ -25,7 +25,6 @@
 namespace llorch::orchestratord::daemon {
 namespace {
 
-// Prompts of another orchestratord or store are given up by nobody's waiting: 5 is not started again by systemd.
 int exit_code_of(const base::Error& error) {
   switch (error.code) {
     case base::ErrorCode::kConfigInvalid: return 2;
@@ -34,6 +33,14 @@ int exit_code_of(const base::Error& error) {
   }
   const bool would_lose_prompts = base::has_detail(error, "store_owner") || base::has_detail(error, "keys_of");
   return error.code == base::ErrorCode::kConflict && would_lose_prompts ? 5 : 1;
+}
+
+// Prompts of another orchestratord or store are given up by nobody's waiting, and what another version wrote is read by no later try of
+// this one: 5 is not started again by systemd.
+int exit_code_of_start(const base::Error& error) {
+  const bool is_of_another_version =
+      error.code == base::ErrorCode::kUnsupportedFormatVersion || base::has_detail(error, "schema_version");
+  return is_of_another_version ? 5 : exit_code_of(error);
 }
 
 base::Result<> serve(const CommandLine& command_line) {
@@ -208,7 +215,7 @@ int run_orchestratord(int argc, const char* const* argv) {
                   {{"error_code", outcome.error().name()}});
   base::announce(base::Announce::kError,
                  fmt::format("orchestratord: {}: {}", outcome.error().name(), outcome.error().message));
-  return exit_code_of(outcome.error());
+  return exit_code_of_start(outcome.error());
 }
 
 }  // namespace llorch::orchestratord::daemon

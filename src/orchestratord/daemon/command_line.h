@@ -27,7 +27,8 @@ CommandLine parse_command_line(int argc, const char* const* argv);
 base::Result<OrchestratorOptions> load_options(const CommandLine& command_line);
 
 // The whole program. Returns 0 after an orderly stop, 2 for usage and configuration, 4 when refused by policy (a bind
-// beyond loopback without a token), 5 where prompts of another orchestratord or store would be lost, else 1.
+// beyond loopback without a token), 5 where prompts of another orchestratord or store would be lost, or another version wrote what a start
+// reads, else 1.
 int run_orchestratord(int argc, const char* const* argv);
 
 }  // namespace llorch::orchestratord::daemon

@@ -103,6 +103,29 @@ TEST_F(ProcessTest, WhatRefusesAStartDoesSoBeforeTheMigration) {
   EXPECT_EQ(tables->integer(0), 0);
 }
 
+// A downgrade: systemd does not try it each second for ever (RestartPreventExitStatus).
+TEST_F(ProcessTest, WhatAnotherVersionWroteEndsTheService) {
+  const auto exit_code = [&] { return Program(args("127.0.0.1:0")).end(0); };
+  const auto names = options_.state_directory / "models.json";
+  std::ofstream(names) << R"({"version":99,"models":[]})";
+  EXPECT_EQ(exit_code(), 5);
+  std::ofstream(names) << "no names";
+  EXPECT_EQ(exit_code(), 1) << "damage, which a copy mends";
+  std::filesystem::remove(names);
+  Program program(args("127.0.0.1:0"));
+  ASSERT_EQ(field(program.ready_line(), "event"), "listening") << program.ready_line();
+  ASSERT_EQ(program.end(SIGTERM), 0);
+  for (const char* change : {"INSERT INTO schema_migrations VALUES (9999, 'newer', '', 0)",
+                             "UPDATE schema_migrations SET sha256 = '' WHERE version = 1"}) {
+    {
+      auto database =
+          store::sqlite::Database::open({.path = (options_.state_directory / "orchestrator.db").string()}).value();
+      ASSERT_TRUE(database.execute(change));
+    }
+    EXPECT_EQ(exit_code(), 5) << change;
+  }
+}
+
 // SYS-6.1.3, SYS-7.5.1, promises 2 and 3: killed at random moments with 30 jobs under way, every accepted job ends
 // exactly once, and a client that reconnects with Last-Event-ID holds what an undisturbed run would have given.
 TEST_F(ProcessTest, KilledAgainAndAgainNothingIsLost) {

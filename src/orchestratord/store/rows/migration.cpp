@@ -17,9 +17,13 @@ base::Result<std::size_t> applied_count(std::span<const Migration> known, std::s
                                     applied[i].version, known.size()));
     }
     if (applied[i].version != known[i].version || applied[i].sha256 != fingerprint(known[i])) {
-      return base::fail(base::ErrorCode::kCorruptFile,
-                        fmt::format("schema version {} of the job store is not the one this program was built with",
-                                    applied[i].version));
+      return base::fail(base::Error{
+          base::ErrorCode::kCorruptFile,
+          fmt::format("schema version {} of the job store is not the one this program was built with; run the program "
+                      "that made the "
+                      "store, or move the state directory away",
+                      applied[i].version),
+          {}}.with("schema_version", applied[i].version));
     }
   }
   return applied.size();
