@@ -131,7 +131,8 @@ class PoolManager::Impl {
   std::optional<engines::InstallsAtStart> installs_;
   engine::inference::repack_cache::RepackCache repack_cache_;
   const std::shared_ptr<model_catalog::ModelCatalog> catalog_;
-  std::optional<provisioner::Provisioner> provisioner_;
+  std::shared_ptr<provisioner::Provisioner> provisioner_;  // shared as the catalog is
+  Removals removals_;
   std::optional<PeerFiles> peer_files_;
   const std::shared_ptr<DirectoryWatch> watch_;  // after the constructor only in reads of `looks_`
   std::vector<wire::WatchedModel> watched_models_;
@@ -146,9 +147,10 @@ class PoolManager::Impl {
       driver_thread_;        // also gives starts their order: each is judged by the devices as they are behind its plan
   base::FileReads headers_;  // of models: quick; engines' installations as well
   base::FileReads files_;    // whole: slow, so that starts do not wait for them
-  base::FileReads known_files_;  // once more: a new one does not wait for them
-  base::FileReads checks_;       // of whole files as well, which nobody waits for
-  base::FileReads looks_;        // into watched directories
+  base::FileReads known_files_;                      // once more: a new one does not wait for them
+  base::FileReads checks_;                           // of whole files as well, which nobody waits for
+  base::FileReads looks_;                            // into watched directories
+  const std::shared_ptr<base::FileReads> stagings_;  // of models into memory; shared, as the staging asks for them
   net::Client client_;
   net::Timer refresh_, look_;
   std::shared_ptr<staging::Staging> staging_;  // shared as the catalog is
@@ -186,6 +188,7 @@ PoolManager::Impl::Impl(PoolManagerOptions options, StateLock lock, gpu_inventor
       known_files_(file_reads(1, kSlowFileMs)),
       checks_(file_reads(1, kSlowFileMs)),
       looks_(file_reads(1, kSlowFileMs)),
+      stagings_(std::make_shared<base::FileReads>(file_reads(1, kSlowFileMs))),
       client_(runtime_),
       server_(runtime_, net::ServerOptions{.component = "pool-managerd",
                                            .bind_address = bind.address,
@@ -193,23 +196,25 @@ PoolManager::Impl::Impl(PoolManagerOptions options, StateLock lock, gpu_inventor
                                            .auth = access_.auth,
                                            .browsers = {.hosts = {access_.advertised_host}, .cors_origins = {}},
                                            .cuts_stalled_streams = true}) {  // of peers, which may never come back
-  pulls.clock = &clock_;
-  pulls.check = [this](const std::filesystem::path& model) { return catalog_->check(model); };
-  pulls.on_published = [this](const std::filesystem::path& model, const std::string& digest) {
-    catalog_->computed(model, digest);
+  pulls.clock = std::make_shared<base::SystemClock>();
+  pulls.check = [catalog = catalog_](const std::filesystem::path& model) { return catalog->check(model); };
+  pulls.on_published = [catalog = catalog_](const std::filesystem::path& model, const std::string& digest) {
+    catalog->computed(model, digest);
   };
   // Packed weights can be made again; a model that has no room cannot be had otherwise.
   repack_cache_.tidy();
-  pulls.on_removed = [this](const std::string& digest) { repack_cache_.forget_model(digest); };
-  pulls.make_room = [this](std::int64_t bytes) {
+  pulls.on_removed = [packed = repack_cache_](const std::string& digest) { packed.forget_model(digest); };
+  pulls.make_room = [packed = repack_cache_](std::int64_t bytes) {
     const auto wanted = static_cast<std::uint64_t>(bytes);
-    return repack_cache_.used_bytes() >= wanted && repack_cache_.free_up(wanted) >= wanted;
+    return packed.used_bytes() >= wanted && packed.free_up(wanted) >= wanted;
   };
-  provisioner_.emplace(std::move(pulls));
+  provisioner_ = provisioner::Provisioner::make(std::move(pulls));
   peer_files_.emplace(PeerFilesOptions{
-      .provisioner = &*provisioner_, .clock = &clock_, .control_token = access_.credential.control_token()});
-  staging_ = std::make_shared<staging::Staging>(staging::StagingOptions{
-      .bytes_max = staging_bytes(options_.config), .on_change = [this] { on_main([this] { link_->changed(); }); }});
+      .provisioner = provisioner_.get(), .clock = &clock_, .control_token = access_.credential.control_token()});
+  staging_ = std::make_shared<staging::Staging>(
+      staging::StagingOptions{.bytes_max = staging_bytes(options_.config),
+                              .on_change = [this] { on_main([this] { link_->changed(); }); },
+                              .reads = stagings_});
 }
 
 PoolManager::Impl::~Impl() {
@@ -221,7 +226,7 @@ PoolManager::Impl::~Impl() {
   staging_->stop();
   catalog_->stop();
   provisioner_->stop();
-  for (base::FileReads* reads : {&looks_, &checks_, &known_files_, &files_, &headers_}) reads->stop();
+  for (base::FileReads* reads : {&looks_, &checks_, &known_files_, &files_, &headers_, stagings_.get()}) reads->stop();
   driver_thread_.stop();
   loop_.drop_posted();  // requests nobody will answer go before the runtime they belong to
   exchanges_.clear();
@@ -379,7 +384,8 @@ control_api::Operations PoolManager::Impl::operations() {
 }
 
 PullOperationsOptions PoolManager::Impl::pull_options() {
-  return {.provisioner = &*provisioner_,
+  return {.provisioner = provisioner_,
+          .removals = &removals_,
           .staging = staging_,
           .peer_files = &*peer_files_,
           .catalog = catalog_,
@@ -422,6 +428,9 @@ void PoolManager::Impl::start_worker(wire::StartWorkerRequest wanted, base::Corr
           on_main([this, wanted, correlation_id, exchange, plan, devices = inventory_.read()] {
             link_->heard();
             step(wl::DevicesRead{devices});
+            if (const auto refusal = refusal_of(removals_, wanted.model_ref)) {
+              return void(exchange->respond_error(*refusal));
+            }
             step(wl::StartAsked{remember(exchange), wanted, plan, correlation_id});
           });
         });

@@ -1,6 +1,7 @@
 #include "pool_managerd/pull_operations.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <string_view>
 #include <utility>
 
@@ -13,6 +14,7 @@ using base::ErrorCode;
 using net::ExchangePtr;
 
 constexpr std::string_view kSha256 = "sha256:";
+constexpr std::int64_t kRetryAfterMs = 1'000;
 
 base::Error no_such_pull() {
   return {ErrorCode::kNotFound, "no pull here has this id; the last few that ended are remembered", {}};
@@ -23,7 +25,7 @@ void answer(const base::Result<wire::PullStatus>& status, int http_status, const
   exchange->respond(net::http::json_response(http_status, wire::encode(*status)));
 }
 
-// On the main thread: no worker begins to read the files meanwhile. One that has read them needs them no more, but a replay of
+// Begins on the main thread: no worker begins to read the files meanwhile. One that has read them needs them no more, but a replay of
 // its jobs would.
 void remove_model(const PullOperationsOptions& options, const std::string& digest, bool unless_loaded,
                   const ExchangePtr& exchange) {
@@ -39,10 +41,16 @@ void remove_model(const PullOperationsOptions& options, const std::string& diges
   for (const wire::StagedModel& model : options.staging->list()) {
     if (model.model_ref.starts_with(inside)) options.staging->unstage(model.model_ref);
   }
-  const auto bytes = options.provisioner->remove(hex);
-  if (!bytes) return void(exchange->respond_error(bytes.error()));
-  exchange->respond(
-      net::http::json_response(200, wire::encode(wire::CatalogRemoved{.removed = {digest}, .bytes_freed = *bytes})));
+  if (const auto refusal = refusal_of(*options.removals, inside)) return void(exchange->respond_error(*refusal));
+  const auto removal = std::make_shared<const char>();  // until nothing of it runs any more
+  options.removals->insert_or_assign(inside, removal);
+  options.files->read<std::int64_t>(
+      inside, [provisioner = options.provisioner, hex, removal] { return provisioner->remove(hex); },
+      [digest, exchange](const base::Result<std::int64_t>& bytes) {
+        if (!bytes) return void(exchange->respond_error(bytes.error()));
+        exchange->respond(net::http::json_response(
+            200, wire::encode(wire::CatalogRemoved{.removed = {digest}, .bytes_freed = *bytes})));
+      });
 }
 
 // Of a file whose weights are read from elsewhere: what a start reads of it first, the tokenizer with it.
@@ -94,6 +102,15 @@ void stage_model(const PullOperationsOptions& options, const std::string& model_
 
 }  // namespace
 
+std::optional<base::Error> refusal_of(Removals& removals, const std::string& model_ref) {
+  std::erase_if(removals, [](const auto& removal) { return removal.second.expired(); });
+  const auto holds = [&](const auto& removal) { return model_ref.starts_with(removal.first); };
+  if (std::ranges::none_of(removals, holds)) return std::nullopt;
+  return base::Error{ErrorCode::kPoolUnready, "the model is being removed from the cache here; try again", {}}
+      .with("retry_after_ms", kRetryAfterMs)
+      .with("reason", std::string("MODEL_BEING_READ"));
+}
+
 void stage_again(const PullOperationsOptions& options) {
   for (const wire::StagedModel& model : options.staging->list()) {
     options.files->read<wire::StagedModel>(
@@ -111,20 +128,20 @@ void stage_again(const PullOperationsOptions& options) {
 }
 
 void add_pull_operations(control_api::Operations& out, PullOperationsOptions options) {
-  provisioner::Provisioner& provisioner = *options.provisioner;
-  out.pull = [&provisioner](const wire::PoolPullRequest& wanted, const base::CorrelationId& correlation_id,
-                            const ExchangePtr& exchange) {
-    answer(provisioner.start(wanted, correlation_id), 202, exchange);
+  const auto provisioner = options.provisioner;
+  out.pull = [provisioner](const wire::PoolPullRequest& wanted, const base::CorrelationId& correlation_id,
+                           const ExchangePtr& exchange) {
+    answer(provisioner->start(wanted, correlation_id), 202, exchange);
   };
-  const auto status_of = [&provisioner](const std::string& pull_id) -> base::Result<wire::PullStatus> {
-    if (auto status = provisioner.status(pull_id)) return *std::move(status);
+  const auto status_of = [provisioner](const std::string& pull_id) -> base::Result<wire::PullStatus> {
+    if (auto status = provisioner->status(pull_id)) return *std::move(status);
     return base::fail(no_such_pull());
   };
   out.pull_status = [status_of](const std::string& pull_id, const ExchangePtr& exchange) {
     answer(status_of(pull_id), 200, exchange);
   };
-  out.cancel_pull = [&provisioner, status_of](const std::string& pull_id, const ExchangePtr& exchange) {
-    provisioner.cancel(pull_id);
+  out.cancel_pull = [provisioner, status_of](const std::string& pull_id, const ExchangePtr& exchange) {
+    provisioner->cancel(pull_id);
     answer(status_of(pull_id), 200, exchange);
   };
   out.model_files = [peers = options.peer_files](const net::Request& request, const ExchangePtr& exchange) {

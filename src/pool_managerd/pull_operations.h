@@ -1,6 +1,7 @@
 #pragma once
 // The routes of models: pulls, what peers get, what is staged.
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -15,8 +16,15 @@
 
 namespace llorch::pool_managerd {
 
+// Models of the cache that are being removed, by what their references begin with. On the main thread.
+using Removals = std::map<std::string, std::weak_ptr<const void>>;
+// Why nothing begins with the files of this model now; absent: it may.
+std::optional<base::Error> refusal_of(Removals& removals, const std::string& model_ref);
+
 struct PullOperationsOptions {
-  provisioner::Provisioner* provisioner = nullptr;  // REQUIRES not null, as all pointers here; all outlive the server
+  std::shared_ptr<provisioner::Provisioner>
+      provisioner;  // REQUIRES not null, as all pointers here; all outlive the server
+  Removals* removals = nullptr;
   std::shared_ptr<staging::Staging> staging;
   PeerFiles* peer_files = nullptr;
   std::shared_ptr<const model_catalog::ModelCatalog> catalog;

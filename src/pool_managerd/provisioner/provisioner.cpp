@@ -9,6 +9,7 @@
 #include <chrono>
 #include <exception>
 #include <limits>
+#include <thread>
 #include <utility>
 
 #include "base/descriptor.h"
@@ -125,21 +126,24 @@ base::Result<ProvisionerOptions> provisioner_options(const config::Config& confi
 Provisioner::Provisioner(ProvisionerOptions options) : options_(std::move(options)), web_(options_.web) {
   tidy();
   remove_published_parts();
-  for (std::size_t i = 0; i < kThreads; ++i) threads_.emplace_back([this] { run_thread(); });
 }
 
-Provisioner::~Provisioner() { stop(); }
+std::shared_ptr<Provisioner> Provisioner::make(ProvisionerOptions options) {
+  const std::shared_ptr<Provisioner> shared(new Provisioner(std::move(options)));
+  shared->threads_ = kThreads;
+  for (std::size_t i = 0; i < kThreads; ++i) std::thread([shared] { shared->run_thread(); }).detach();
+  return {shared.get(), [shared](Provisioner* provisioner) { provisioner->stop(); }};
+}
 
 void Provisioner::stop() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopped_ = true;
-    for (const auto& [id, pull] : pulls_) pull->stop.request();
-  }
+  std::unique_lock lock(mutex_);
+  if (std::exchange(stopped_, true)) return;
+  for (const auto& [id, pull] : pulls_) pull->stop.request();
   wake_.notify_all();
-  for (std::thread& thread : threads_) {
-    if (thread.joinable()) thread.join();
-  }
+  const std::chrono::milliseconds limit(options_.stop_wait_ms);
+  if (ended_threads_.wait_for(lock, limit, [this] { return threads_ == 0; })) return;
+  base::log_event(base::LogLevel::kWarn, "pull_left", {},
+                  "The disk of the model cache does not answer; what is pulled ends with this process.", {});
 }
 
 base::Result<wire::PullStatus> Provisioner::start(const wire::PoolPullRequest& request,
@@ -269,7 +273,10 @@ void Provisioner::run_thread() {
     {
       std::unique_lock lock(mutex_);
       wake_.wait(lock, [this] { return stopped_ || !waiting_.empty(); });
-      if (stopped_) return;
+      if (stopped_) {
+        --threads_;
+        return ended_threads_.notify_all();
+      }
       pull = std::move(waiting_.front());
       waiting_.pop_front();
     }

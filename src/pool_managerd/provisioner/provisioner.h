@@ -10,7 +10,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "base/clock.h"
@@ -28,14 +27,15 @@ struct ProvisionerOptions {
   web::WebOptions web;
   sources::SourceSettings sources;
   std::int64_t connections = 4;
-  const base::Clock* clock = nullptr;  // REQUIRES not null; outlives the provisioner
+  std::shared_ptr<const base::Clock> clock;  // REQUIRES not null
   // Looks at a model before it is published; what it returns refuses the model. May be null.
   std::function<base::Result<>(const std::filesystem::path& model)> check;
   // A model has been published, with the digest that its bytes had. May be null.
   std::function<void(const std::filesystem::path& model, const std::string& digest)> on_published;
   // A model has been removed. May be null.
   std::function<void(const std::string& digest)> on_removed;
-  MakeRoom make_room;  // for a model that the disk has no room for; any thread calls it. May be null.
+  MakeRoom make_room;                 // for a model that the disk has no room for; any thread calls it. May be null.
+  std::int64_t stop_wait_ms = 5'000;  // for pulls that end
 };
 // With the secrets that `config` names files for. Errors: CONFIG_INVALID, IO_ERROR.
 base::Result<ProvisionerOptions> provisioner_options(const config::Config& config);
@@ -47,10 +47,11 @@ struct PullCounters {
 // Thread-safe. Pulls run on threads of its own, three at a time; the others wait in order.
 class Provisioner {
  public:
-  explicit Provisioner(ProvisionerOptions options);
+  // Where nobody has it any more, it stops. REQUIRES: the functions of `options` refer to nothing that their copies do not own, for a
+  // pull whose disk does not answer may end after everything else has.
+  static std::shared_ptr<Provisioner> make(ProvisionerOptions options);
   Provisioner(const Provisioner&) = delete;
   Provisioner& operator=(const Provisioner&) = delete;
-  ~Provisioner();  // stop()
 
   // The pull of this source, which runs already or begins now: equal requests have one, until it is cancelled. Errors:
   // INVALID_PARAMS, FORBIDDEN (the policy), SERVER_BUSY (too many wait).
@@ -64,10 +65,12 @@ class Provisioner {
   // Removes a published model; the bytes it took. REQUIRES: nobody uses it. Errors: MODEL_NOT_FOUND, IO_ERROR.
   base::Result<std::int64_t> remove(const std::string& digest);
   PullCounters counters() const;
-  // Ends every pull soon and joins the threads. Idempotent.
+  // Ends every pull soon; one whose disk does not answer is left to itself. Idempotent.
   void stop();
 
  private:
+  explicit Provisioner(ProvisionerOptions options);
+
   struct Pull {
     wire::PoolPullRequest request;
     base::CorrelationId correlation_id;
@@ -113,14 +116,14 @@ class Provisioner {
   const ProvisionerOptions options_;
   web::Web web_;
   mutable std::mutex mutex_;
-  std::condition_variable wake_;
+  std::condition_variable wake_, ended_threads_;
   std::map<std::string, PullPtr> pulls_;  // by id
   std::deque<PullPtr> waiting_;
   std::deque<std::string> ended_;  // ids, oldest first
   std::set<std::string> busy_;     // names of partial files that a pull works on
   PullCounters counters_;
   bool stopped_ = false;
-  std::vector<std::thread> threads_;  // last: they use the others
+  std::size_t threads_ = 0;  // that run; each of them has a share in this
 };
 
 }  // namespace llorch::pool_managerd::provisioner

@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <fstream>
 #include <future>
+#include <memory>
 #include <stdexcept>
 #include <thread>
+#include <utility>
 
 #include "base/file.h"
 #include "pool_managerd/provisioner/testing/download_directory.h"
@@ -25,16 +27,17 @@ struct BrokenClock final : base::Clock {
 };
 
 TEST_F(DownloadDirectory, AnExceptionEndsOnePull) {
-  const BrokenClock clock;
-  Provisioner provisioner({.cache = dir_, .web = {.egress = {.enabled = true, .allowed_hosts = {}}}, .clock = &clock});
+  const auto clock = std::make_shared<BrokenClock>();
+  const auto provisioner =
+      Provisioner::make({.cache = dir_, .web = {.egress = {.enabled = true, .allowed_hosts = {}}}, .clock = clock});
   for (const char* source : {"https://127.0.0.1/a.gguf", "https://127.0.0.1/b.gguf", "https://127.0.0.1/c.gguf",
                              "https://127.0.0.1/d.gguf"}) {
-    const auto begun = provisioner.start({.source = source}, {});
+    const auto begun = provisioner->start({.source = source}, {});
     ASSERT_TRUE(begun);
     std::optional<wire::PullStatus> now;
     do {
       std::this_thread::yield();
-      now = provisioner.status(begun->pull_id);
+      now = provisioner->status(begun->pull_id);
       ASSERT_TRUE(now);
     } while (now->state != wire::PullState::kFailed);
     EXPECT_EQ(now->error_code, "INTERNAL");
@@ -50,8 +53,8 @@ TEST_F(DownloadDirectory, PartsThatArePublishedGoAtTheStart) {
   }
   fs::create_hard_link(partial / "whole.part", model);
   fs::create_hard_link(partial / "half.part", partial / "half.stage" / "m.gguf");
-  const base::SystemClock clock;
-  const Provisioner provisioner({.cache = dir_, .clock = &clock});
+  const auto clock = std::make_shared<base::SystemClock>();
+  const auto provisioner = Provisioner::make({.cache = dir_, .clock = clock});
   EXPECT_EQ(base::read_file(model, 100).value(), "whole");
   EXPECT_FALSE(fs::exists(partial / "whole.part") || fs::exists(partial / "whole.map") ||
                fs::exists(partial / "whole.json"));
@@ -60,9 +63,9 @@ TEST_F(DownloadDirectory, PartsThatArePublishedGoAtTheStart) {
   }
 }
 
-wire::PullStatus ended(const Provisioner& provisioner, const std::string& pull_id) {
+wire::PullStatus ended(const std::shared_ptr<Provisioner>& provisioner, const std::string& pull_id) {
   for (;;) {
-    const wire::PullStatus now = provisioner.status(pull_id).value();
+    const wire::PullStatus now = provisioner->status(pull_id).value();
     if (now.state == wire::PullState::kDone || now.state == wire::PullState::kFailed ||
         now.state == wire::PullState::kCancelled) {
       return now;
@@ -73,14 +76,14 @@ wire::PullStatus ended(const Provisioner& provisioner, const std::string& pull_i
 
 class Pulls : public DownloadDirectory {
  protected:
-  ProvisionerOptions options() const { return {.cache = dir_, .web = kOnlyHere, .clock = &clock_}; }
+  ProvisionerOptions options() const { return {.cache = dir_, .web = kOnlyHere, .clock = clock_}; }
   std::vector<std::string> files_of(const std::string& digest) const {
     std::vector<std::string> out;
     for (const auto& entry : fs::directory_iterator(dir_ / digest)) out.push_back(entry.path().filename().string());
     std::sort(out.begin(), out.end());
     return out;
   }
-  const base::SystemClock clock_;
+  const std::shared_ptr<base::SystemClock> clock_ = std::make_shared<base::SystemClock>();
 };
 
 // A name that becomes another one here would be written over a file of the model, or beside it, behind the comparison of checksums.
@@ -95,19 +98,19 @@ TEST_F(Pulls, APeersFilesHaveTheNamesTheyHaveHere) {
       }
       return FakeServer::part_of(path.ends_with(".gguf") ? model : "evil", range);
     });
-    Provisioner provisioner(options());
+    const auto provisioner = Provisioner::make(options());
     const std::string checksum = "sha256:" + digest;
-    const auto begun = provisioner.start({.source = server.url() + "/tale.gguf",
-                                          .checksum = checksum,
-                                          .peers = {{"pool-2", server.url(), checksum, "a-grant"}}},
-                                         {});
+    const auto begun = provisioner->start({.source = server.url() + "/tale.gguf",
+                                           .checksum = checksum,
+                                           .peers = {{"pool-2", server.url(), checksum, "a-grant"}}},
+                                          {});
     ASSERT_TRUE(begun);
     const wire::PullStatus done = ended(provisioner, begun->pull_id);
     EXPECT_EQ(done.state, wire::PullState::kDone) << done.error_message.value_or("");
     EXPECT_FALSE(done.peer_pool_id);  // its source has given it
     EXPECT_EQ(done.model_ref, "file:" + (dir_ / digest / "tale.gguf").string()) << name;
     EXPECT_EQ(sha256_of(base::read_file(dir_ / digest / "tale.gguf", 100).value()), digest) << name;
-    EXPECT_TRUE(provisioner.remove(digest));
+    EXPECT_TRUE(provisioner->remove(digest));
   }
 }
 
@@ -124,11 +127,11 @@ TEST_F(Pulls, OfAPeersFilesThoseOfTheModelAreKept) {
     }
     return FakeServer::part_of(path.ends_with("/tale.gguf") ? model : "evil", range, "ETag: \"one\"\r\n");
   });
-  Provisioner provisioner(options());
-  const auto begun = provisioner.start({.source = server.url() + "/tale.gguf",
-                                        .checksum = checksum,
-                                        .peers = {{"pool-2", server.url(), checksum, "a-grant"}}},
-                                       {});
+  const auto provisioner = Provisioner::make(options());
+  const auto begun = provisioner->start({.source = server.url() + "/tale.gguf",
+                                         .checksum = checksum,
+                                         .peers = {{"pool-2", server.url(), checksum, "a-grant"}}},
+                                        {});
   ASSERT_TRUE(begun);
   const wire::PullStatus done = ended(provisioner, begun->pull_id);
   ASSERT_EQ(done.state, wire::PullState::kDone) << done.error_message.value_or("");
@@ -156,8 +159,8 @@ TEST_F(Pulls, ASignatureReplacesNoFile) {
   });
   ProvisionerOptions with_hub = options();
   with_hub.sources.hub_url = server.url();
-  Provisioner provisioner(std::move(with_hub));
-  const auto begun = provisioner.start({.source = "hf:org/tales"}, {});
+  const auto provisioner = Provisioner::make(std::move(with_hub));
+  const auto begun = provisioner->start({.source = "hf:org/tales"}, {});
   ASSERT_TRUE(begun);
   const wire::PullStatus done = ended(provisioner, begun->pull_id);
   EXPECT_EQ(done.state, wire::PullState::kDone) << done.error_message.value_or("");
@@ -177,20 +180,20 @@ TEST_F(Pulls, SizesThatNoNumberHolds) {
   });
   ProvisionerOptions with_hub = options();
   with_hub.sources.hub_url = server.url();
-  Provisioner provisioner(std::move(with_hub));
-  const auto begun = provisioner.start({.source = "hf:org/tales"}, {});
+  const auto provisioner = Provisioner::make(std::move(with_hub));
+  const auto begun = provisioner->start({.source = "hf:org/tales"}, {});
   ASSERT_TRUE(begun);
   EXPECT_EQ(ended(provisioner, begun->pull_id).error_code, "UNTRUSTED_ARTIFACT");
 }
 
 TEST_F(Pulls, WhatARemovalLeftBehindIsRemovedWithTheNext) {
   const std::string digest(64, 'a');
-  Provisioner provisioner(options());
+  const auto provisioner = Provisioner::make(options());
   for (const fs::path& directory : {dir_ / digest, dir_ / ".partial" / (digest + ".gone")}) {
     fs::create_directories(directory);
     std::ofstream(directory / "m.gguf") << "tale";
   }
-  const auto bytes = provisioner.remove(digest);
+  const auto bytes = provisioner->remove(digest);
   ASSERT_TRUE(bytes) << bytes.error().message;
   EXPECT_EQ(*bytes, 4);
   EXPECT_FALSE(fs::exists(dir_ / digest));
@@ -199,7 +202,7 @@ TEST_F(Pulls, WhatARemovalLeftBehindIsRemovedWithTheNext) {
 
 // A node runs for years.
 TEST_F(Pulls, WhatWasAbandonedGoesWithTheNextPull) {
-  Provisioner provisioner(options());
+  const auto provisioner = Provisioner::make(options());
   const fs::path partial = dir_ / ".partial";
   fs::create_directories(partial);
   const auto long_ago = fs::file_time_type::clock::now() - std::chrono::hours(24 * 31);
@@ -211,7 +214,7 @@ TEST_F(Pulls, WhatWasAbandonedGoesWithTheNextPull) {
     }
   }
   const FakeServer server([](const std::string&, const std::string&) { return FakeServer::Answer{.status = 404}; });
-  const auto begun = provisioner.start({.source = server.url() + "/m.gguf"}, {});
+  const auto begun = provisioner->start({.source = server.url() + "/m.gguf"}, {});
   ASSERT_TRUE(begun);
   EXPECT_EQ(ended(provisioner, begun->pull_id).state, wire::PullState::kFailed);
   for (const char* extension : {".part", ".map", ".json"}) {
@@ -222,12 +225,12 @@ TEST_F(Pulls, WhatWasAbandonedGoesWithTheNextPull) {
 
 // Two processes may have one cache.
 TEST_F(Pulls, WhatAnotherProcessHoldsIsNotAbandoned) {
-  Provisioner provisioner(options());
+  const auto provisioner = Provisioner::make(options());
   const fs::path stem = dir_ / ".partial" / "held";
   fs::create_directories(stem.parent_path());
   const FakeServer server([](const std::string&, const std::string&) { return FakeServer::Answer{.status = 404}; });
   const auto files_after_a_pull = [&] {
-    const auto begun = provisioner.start({.source = server.url() + "/m.gguf"}, {});
+    const auto begun = provisioner->start({.source = server.url() + "/m.gguf"}, {});
     EXPECT_TRUE(begun);
     EXPECT_EQ(ended(provisioner, begun->pull_id).state, wire::PullState::kFailed);
     return std::distance(fs::directory_iterator(stem.parent_path()), fs::directory_iterator());
@@ -242,6 +245,32 @@ TEST_F(Pulls, WhatAnotherProcessHoldsIsNotAbandoned) {
   EXPECT_EQ(files_after_a_pull(), 0);
 }
 
+// The end of the daemon waits for no disk: a pull that hangs there keeps what it uses.
+TEST_F(Pulls, APullWhoseDiskDoesNotAnswerIsLeftToItself) {
+  const FakeServer server([](const std::string&, const std::string& range) {
+    return FakeServer::part_of("tale", range, "ETag: \"one\"\r\n");
+  });
+  std::promise<void> begun, opens;
+  ProvisionerOptions with_gate = options();
+  with_gate.stop_wait_ms = 0;
+  auto used = std::make_shared<int>();
+  with_gate.check = [used, &begun, opened = opens.get_future().share()](const fs::path&) -> base::Result<> {
+    begun.set_value();
+    opened.wait();
+    return base::fail(ErrorCode::kIoError, "the disk answers again");
+  };
+  auto provisioner = Provisioner::make(std::move(with_gate));
+  ASSERT_TRUE(provisioner->start({.source = server.url() + "/tale.gguf"}, {}));
+  begun.get_future().wait();
+  const std::weak_ptr<int> in_use = std::exchange(used, nullptr);
+  provisioner->stop();
+  provisioner->stop();
+  provisioner.reset();
+  EXPECT_FALSE(in_use.expired());
+  opens.set_value();
+  while (!in_use.expired()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
 // Of two equal requests the second is no part of the first, once that is cancelled: neither where it waits, nor where it runs.
 TEST_F(Pulls, WhatIsAskedForAgainIsPulledAgain) {
   std::promise<void> gate;
@@ -250,9 +279,9 @@ TEST_F(Pulls, WhatIsAskedForAgainIsPulledAgain) {
     is_open.wait();
     return FakeServer::part_of(path, range);
   });
-  Provisioner provisioner(options());
+  const auto provisioner = Provisioner::make(options());
   const auto start = [&](const std::string& name) {
-    const auto begun = provisioner.start({.source = server.url() + name}, {});
+    const auto begun = provisioner->start({.source = server.url() + name}, {});
     EXPECT_TRUE(begun);
     return begun->pull_id;
   };
@@ -261,12 +290,12 @@ TEST_F(Pulls, WhatIsAskedForAgainIsPulledAgain) {
   start("/b.gguf");
   start("/c.gguf");
   const std::string waiting = start("/d.gguf");
-  ASSERT_EQ(provisioner.status(waiting)->state, wire::PullState::kQueued);
-  EXPECT_TRUE(provisioner.cancel(waiting));
-  EXPECT_EQ(provisioner.status(waiting)->state, wire::PullState::kCancelled);
+  ASSERT_EQ(provisioner->status(waiting)->state, wire::PullState::kQueued);
+  EXPECT_TRUE(provisioner->cancel(waiting));
+  EXPECT_EQ(provisioner->status(waiting)->state, wire::PullState::kCancelled);
   EXPECT_EQ(start("/d.gguf"), waiting);
-  EXPECT_EQ(provisioner.status(waiting)->state, wire::PullState::kQueued);
-  EXPECT_TRUE(provisioner.cancel(running));
+  EXPECT_EQ(provisioner->status(waiting)->state, wire::PullState::kQueued);
+  EXPECT_TRUE(provisioner->cancel(running));
   EXPECT_EQ(start("/a.gguf"), running);
   gate.set_value();
   EXPECT_EQ(ended(provisioner, waiting).state, wire::PullState::kDone);

@@ -69,21 +69,13 @@ class Staging::HeldFile {
   std::int64_t bytes_ = 0;
 };
 
-Staging::Staging(StagingOptions options) : options_(std::move(options)), thread_([this] { run(); }) {}
-
-Staging::~Staging() { stop(); }
-
 void Staging::stop() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopped_ = true;
-  }
-  wake_.notify_all();
-  if (thread_.joinable()) thread_.join();
+  const std::lock_guard lock(state_->mutex);
+  state_->stopped = true;
 }
 
 Staging::Order Staging::order(const std::string& model_ref) {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(state_->mutex);
   std::erase_if(orders_, [](const auto& entry) { return entry.second.expired(); });
   auto out = std::make_shared<std::atomic<bool>>(true);
   orders_.emplace(model_ref, out);
@@ -93,9 +85,9 @@ Staging::Order Staging::order(const std::string& model_ref) {
 base::Result<wire::StagedModel> Staging::stage(const std::string& model_ref, const std::vector<HeldPart>& parts,
                                                const Order& order) {
   {
-    const std::lock_guard lock(mutex_);
-    const auto it = models_.find(model_ref);
-    if (it != models_.end() && it->second->parts == parts) return it->second->facts;
+    const std::lock_guard lock(state_->mutex);
+    const auto it = state_->models.find(model_ref);
+    if (it != state_->models.end() && it->second->parts == parts) return it->second->facts;
   }
   const auto model = std::make_shared<Model>();
   model->facts = {.model_ref = model_ref, .locked = true};
@@ -105,11 +97,11 @@ base::Result<wire::StagedModel> Staging::stage(const std::string& model_ref, con
     model->facts.bytes_total += model->files.back()->bytes();
   }
   ModelPtr before;  // its files are let go of without the lock
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(state_->mutex);
   if (order != nullptr && !*order) return base::fail(base::ErrorCode::kCancelled, "the model was unstaged meanwhile");
-  const auto it = models_.find(model_ref);
+  const auto it = state_->models.find(model_ref);
   std::int64_t available = options_.bytes_max;
-  for (const auto& [ref, staged] : models_)
+  for (const auto& [ref, staged] : state_->models)
     if (ref != model_ref) available -= staged->facts.bytes_total;
   if (model->facts.bytes_total > available) {
     return base::fail(base::Error{base::ErrorCode::kConflict,
@@ -119,84 +111,84 @@ base::Result<wire::StagedModel> Staging::stage(const std::string& model_ref, con
                           .with("required_bytes", model->facts.bytes_total)
                           .with("available_bytes", available));
   }
-  if (it != models_.end()) {
+  if (it != state_->models.end()) {
     before = std::move(it->second);
     before->dropped = true;
   }
-  models_.insert_or_assign(model_ref, model);
-  to_read_.push_back(model);
-  wake_.notify_one();
-  return model->facts;
+  state_->models.insert_or_assign(model_ref, model);
+  wire::StagedModel out = model->facts;
+  lock.unlock();  // for a refusal is told within the call below
+  options_.reads->read<bool>(
+      model_ref, [state = state_, model] { return state->read(*model); },
+      [state = state_, model, on_change = options_.on_change](const base::Result<bool>& read) {
+        if (!read) state->forget(model);
+        if (on_change) on_change();
+      });
+  return out;
 }
 
 bool Staging::unstage(const std::string& model_ref) {
   ModelPtr gone;  // its files are let go of without the lock
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(state_->mutex);
   const auto [begin, end] = orders_.equal_range(model_ref);
   for (auto order = begin; order != end; ++order) {
     if (const auto holds = order->second.lock()) *holds = false;
   }
   orders_.erase(begin, end);
-  const auto it = models_.find(model_ref);
-  if (it == models_.end()) return false;
+  const auto it = state_->models.find(model_ref);
+  if (it == state_->models.end()) return false;
   gone = it->second;
   gone->dropped = true;
-  models_.erase(it);
+  state_->models.erase(it);
   return true;
 }
 
 std::vector<wire::StagedModel> Staging::list() const {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(state_->mutex);
   std::vector<wire::StagedModel> out;
-  for (const auto& [ref, model] : models_) out.push_back(model->facts);
+  for (const auto& [ref, model] : state_->models) out.push_back(model->facts);
   return out;
 }
 
-bool Staging::goes_on(const Model& model) const {
-  const std::lock_guard lock(mutex_);
-  return !stopped_ && !model.dropped;
+bool Staging::State::goes_on(const Model& model) {
+  const std::lock_guard lock(mutex);
+  return !stopped && !model.dropped;
 }
 
-void Staging::run() {
-  for (;;) {
-    ModelPtr model;
-    {
-      std::unique_lock lock(mutex_);
-      wake_.wait(lock, [this] { return stopped_ || !to_read_.empty(); });
-      if (stopped_) return;
-      model = std::move(to_read_.front());
-      to_read_.pop_front();
-    }
-    read(model);
-    if (options_.on_change) options_.on_change();
+// Nobody has dropped it: what was ordered cannot be held.
+void Staging::State::forget(const ModelPtr& model) {
+  {
+    const std::lock_guard lock(mutex);
+    if (model->dropped) return;
+    models.erase(model->facts.model_ref);
   }
+  base::log_event(base::LogLevel::kWarn, "staging_failed", {}, "A model could not be read into memory.", {});
 }
 
-void Staging::read(const ModelPtr& model) {
+base::Result<bool> Staging::State::read(Model& model) {
   bool locks = true;
   std::vector<char> scratch;
-  for (const auto& file : model->files) {
+  for (const auto& file : model.files) {
     for (std::int64_t begin = 0; begin < file->bytes();) {
-      if (!goes_on(*model)) return;
+      if (!goes_on(model)) return false;
       const std::int64_t bytes = std::min(kPieceBytes, file->bytes() - begin);
       locks = locks && file->lock(begin, bytes);
       if (!locks && !file->read(begin, bytes, scratch)) {
-        base::log_event(base::LogLevel::kWarn, "staging_failed", {}, "A model could not be read into memory.", {});
-        const std::lock_guard lock(mutex_);
-        if (!model->dropped) models_.erase(model->facts.model_ref);
-        return;
+        return base::fail(base::ErrorCode::kIoError, "the model's file cannot be read");
       }
+      base::FileReads::progressed();
       begin += bytes;
-      const std::lock_guard lock(mutex_);
-      model->facts.bytes += bytes;
-      model->facts.locked = locks;
+      const std::lock_guard lock(mutex);
+      model.facts.bytes += bytes;
+      model.facts.locked = locks;
     }
   }
   base::log_event(locks ? base::LogLevel::kInfo : base::LogLevel::kWarn, "model_staged", {},
                   locks ? "A model is in the host's memory."
                         : "A model was read, but the system may take its memory back: it lets pool-managerd lock less "
                           "(ulimit -l, LimitMEMLOCK=).",
-                  {{"bytes", model->facts.bytes_total}, {"locked", locks}});
+                  {{"bytes", model.facts.bytes_total}, {"locked", locks}});
+  return true;
 }
 
 }  // namespace llorch::pool_managerd::staging

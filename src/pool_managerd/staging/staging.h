@@ -1,9 +1,7 @@
 #pragma once
 // Holds the files of models in the memory of this host.
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <filesystem>
 #include <functional>
 #include <limits>
@@ -11,9 +9,9 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "base/file_reads.h"
 #include "base/result.h"
 #include "wire/pool.h"
 
@@ -21,8 +19,9 @@ namespace llorch::pool_managerd::staging {
 
 struct StagingOptions {
   std::int64_t bytes_max = 0;
-  // A model has been read, or could not be. On the thread of the staging; may be null.
+  // A model has been read, or could not be. On the thread that read it; may be null.
   std::function<void()> on_change;
+  std::shared_ptr<base::FileReads> reads;  // by model_ref; REQUIRES not null. Whoever made it stops it.
 };
 
 // Of a file, what is held: all of it, or its begin.
@@ -32,13 +31,13 @@ struct HeldPart {
   friend bool operator==(const HeldPart&, const HeldPart&) = default;
 };
 
-// Thread-safe. One thread reads, a model at a time.
+// Thread-safe. A model whose disk does not answer holds up no other one.
 class Staging {
  public:
-  explicit Staging(StagingOptions options);
+  explicit Staging(StagingOptions options) : options_(std::move(options)) {}
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
-  ~Staging();  // stop()
+  ~Staging() { stop(); }
 
   // Taken before somebody looks which parts a model has, which may wait for a disk.
   using Order = std::shared_ptr<std::atomic<bool>>;  // whether it holds
@@ -52,30 +51,31 @@ class Staging {
   // By reference.
   std::vector<wire::StagedModel> list() const;
   std::int64_t bytes_max() const { return options_.bytes_max; }
-  void stop();  // idempotent
+  void stop();  // what is read ends with the next piece, which nobody waits for; idempotent
 
  private:
   class HeldFile;
   struct Model {
-    wire::StagedModel facts;  // under mutex_
+    wire::StagedModel facts;  // under State::mutex, as `dropped`
     std::vector<HeldPart> parts;
     std::vector<std::unique_ptr<HeldFile>> files;
-    bool dropped = false;  // under mutex_
+    bool dropped = false;
   };
   using ModelPtr = std::shared_ptr<Model>;
+  // What a read owns, which may end after the staging.
+  struct State {
+    std::mutex mutex;
+    std::map<std::string, ModelPtr> models;
+    bool stopped = false;
 
-  void run();
-  void read(const ModelPtr& model);
-  bool goes_on(const Model& model) const;
+    base::Result<bool> read(Model& model);
+    bool goes_on(const Model& model);
+    void forget(const ModelPtr& model);
+  };
 
   const StagingOptions options_;
-  mutable std::mutex mutex_;
-  std::condition_variable wake_;
-  std::map<std::string, ModelPtr> models_;
-  std::multimap<std::string, std::weak_ptr<std::atomic<bool>>> orders_;  // by reference
-  std::deque<ModelPtr> to_read_;
-  bool stopped_ = false;
-  std::thread thread_;  // last: it uses the others
+  const std::shared_ptr<State> state_ = std::make_shared<State>();
+  std::multimap<std::string, std::weak_ptr<std::atomic<bool>>> orders_;  // by reference; under state_->mutex
 };
 
 }  // namespace llorch::pool_managerd::staging

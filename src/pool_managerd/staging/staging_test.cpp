@@ -1,12 +1,40 @@
 #include "pool_managerd/staging/staging.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <optional>
 #include <thread>
+#include <utility>
+#include <vector>
+
+namespace {
+
+// A piece of `bytes` is locked when `opens` is kept: its disk does not answer until then. 0: no piece is held.
+struct HeldLock {
+  std::atomic<std::size_t> bytes = 0;
+  std::promise<void> begun, opens;
+  std::shared_future<void> opened = opens.get_future().share();
+} held_lock;
+
+}  // namespace
+
+// In the place of the system library's.
+extern "C" int mlock(const void* data, std::size_t bytes) noexcept {
+  if (bytes != 0 && bytes == held_lock.bytes) {
+    held_lock.begun.set_value();
+    held_lock.opened.wait();
+  }
+  return static_cast<int>(::syscall(SYS_mlock, data, bytes));
+}
 
 namespace llorch::pool_managerd::staging {
 namespace {
@@ -36,11 +64,20 @@ struct StagingTest : testing::Test {
     }
   }
   const fs::path directory = fs::temp_directory_path() / ("llorch-staging-" + std::to_string(::getpid()));
+  std::mutex mutex;
+  std::vector<std::function<void()>> timers;
+  const std::shared_ptr<base::FileReads> reads =
+      std::make_shared<base::FileReads>(base::FileReads::Options{.after =
+                                                                     [this](std::int64_t, std::function<void()> fn) {
+                                                                       const std::lock_guard lock(mutex);
+                                                                       timers.push_back(std::move(fn));
+                                                                     },
+                                                                 .reason = "MODEL_BEING_READ"});
 };
 
 // POOL-2030, POOL-2031: the files of a model are in memory until it is let go of, in no more memory than is allowed.
 TEST_F(StagingTest, HoldsFilesWithinItsBound) {
-  Staging staging({.bytes_max = 100'000, .on_change = nullptr});
+  Staging staging({.bytes_max = 100'000, .on_change = nullptr, .reads = reads});
   const auto one = file("one", 40'000), two = file("two", 30'000), large = file("large", 40'000);
   ASSERT_TRUE(staging.stage("file:/a", {{one}, {two}}));
   wait(staging, "file:/a");
@@ -63,7 +100,7 @@ TEST_F(StagingTest, HoldsFilesWithinItsBound) {
 // What a start reads changes when its weights have been packed: other parts take the place of those that are held, also where
 // both together would be too much.
 TEST_F(StagingTest, OtherPartsTakeThePlace) {
-  Staging staging({.bytes_max = 100'000, .on_change = nullptr});
+  Staging staging({.bytes_max = 100'000, .on_change = nullptr, .reads = reads});
   const auto model = file("model", 80'000), packed = file("packed", 90'000), large = file("large", 100'001);
   ASSERT_TRUE(staging.stage("file:/a", {{model}}));
   wait(staging, "file:/a");
@@ -79,7 +116,7 @@ TEST_F(StagingTest, OtherPartsTakeThePlace) {
 
 // A file that is cut while it is held ends no process, and its model is not called staged.
 TEST_F(StagingTest, AFileThatIsCut) {
-  Staging staging({.bytes_max = 1 << 30, .on_change = nullptr});
+  Staging staging({.bytes_max = 1 << 30, .on_change = nullptr, .reads = reads});
   const auto path = file("model", 40 << 20);
   const auto other = file("other", 64 << 20);
   ASSERT_TRUE(staging.stage("file:/other", {{other}}));  // is read first
@@ -91,7 +128,7 @@ TEST_F(StagingTest, AFileThatIsCut) {
 
 // Whoever unstages a model need not wait for its disk, which an earlier order still looks at.
 TEST_F(StagingTest, AnOrderIsDroppedByWhatUnstages) {
-  Staging staging({.bytes_max = 100'000, .on_change = nullptr});
+  Staging staging({.bytes_max = 100'000, .on_change = nullptr, .reads = reads});
   const auto one = file("one", 40'000);
   const auto order = staging.order("file:/a"), another = staging.order("file:/a"), other = staging.order("file:/b");
   EXPECT_FALSE(staging.unstage("file:/a"));
@@ -106,11 +143,65 @@ TEST_F(StagingTest, AnOrderIsDroppedByWhatUnstages) {
 
 TEST_F(StagingTest, StopsWhileItReads) {
   std::atomic<int> changes = 0;
-  Staging staging({.bytes_max = 1 << 30, .on_change = [&] { ++changes; }});
+  Staging staging({.bytes_max = 1 << 30, .on_change = [&] { ++changes; }, .reads = reads});
   ASSERT_TRUE(staging.stage("file:/a", {{file("a", 70 << 20)}}));
   staging.unstage("file:/a");
   staging.stop();
+  reads->stop();
   EXPECT_TRUE(staging.list().empty());
+}
+
+// Of a mount that hangs: others are staged meanwhile, and the end waits for no page of it.
+TEST_F(StagingTest, AFileThatDoesNotAnswerHoldsItsOwnModelAlone) {
+  const auto hung = file("hung", 40'001), other = file("other", 30'000);
+  std::atomic<int> changes = 0;
+  std::optional<Staging> staging(std::in_place,
+                                 StagingOptions{.bytes_max = 1 << 20, .on_change = [&] { ++changes; }, .reads = reads});
+  held_lock.bytes = 40'001;
+  ASSERT_TRUE(staging->stage("file:/hung", {{hung}}));
+  held_lock.begun.get_future().wait();
+  held_lock.bytes = 0;
+  ASSERT_TRUE(staging->stage("file:/other", {{other}}));
+  EXPECT_EQ(staged(*staging, "file:/other").bytes, 0) << "one at a time, until that one is slow";
+  std::vector<std::function<void()>> due;
+  {
+    const std::lock_guard lock(mutex);
+    due = std::exchange(timers, {});
+  }
+  for (const auto& timer : due) timer();
+  wait(*staging, "file:/other");
+  EXPECT_EQ(staged(*staging, "file:/other").bytes, 30'000);
+  EXPECT_EQ(staged(*staging, "file:/hung").bytes, 0);
+  EXPECT_TRUE(staging->unstage("file:/hung"));
+  ASSERT_TRUE(staging->stage("file:/hung", {{other}}));  // waits behind the first read
+  while (changes == 0) std::this_thread::yield();
+  staging.reset();
+  reads->stop();
+  const int before = changes;
+  held_lock.opens.set_value();
+  EXPECT_EQ(changes, before) << "nobody hears of it any more";
+}
+
+// Of a disk that answers nothing any more there are as many as there may be: what cannot be read is not called staged.
+TEST_F(StagingTest, WhatIsRefusedIsNotStaged) {
+  const auto full = std::make_shared<base::FileReads>(base::FileReads::Options{
+      .files_max = 1,
+      .after = [](std::int64_t, std::function<void()> fn) { std::thread(std::move(fn)).detach(); },
+      .reason = ""});
+  std::promise<void> gate_of_other;
+  full->read<int>(
+      "other",
+      [held = std::make_shared<std::future<void>>(gate_of_other.get_future())]() -> base::Result<int> {
+        held->wait();
+        return 0;
+      },
+      [](const base::Result<int>&) {});
+  Staging staging({.bytes_max = 100'000, .on_change = nullptr, .reads = full});
+  const auto one = file("one", 40'000);
+  ASSERT_TRUE(staging.stage("file:/a", {{one}}));
+  while (!staging.list().empty()) std::this_thread::yield();
+  gate_of_other.set_value();
+  full->stop();
 }
 
 }  // namespace

@@ -80,5 +80,36 @@ TEST_F(DaemonTest, AFileThatDoesNotAnswerHoldsItsOwnModelAlone) {
   close(held);
 }
 
+// The disk of the model cache stops answering while a model is removed: no worker of it starts, and everything else goes on.
+TEST_F(DaemonTest, ARemovalThatDoesNotEndHoldsItsOwnModelAlone) {
+  NEEDS_MODEL();
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "nothing can be preloaded before a sanitizer";
+#endif
+  const std::string digest(64, 'a');
+  const fs::path cached = directory / "cache" / digest, gate = directory / "gate";
+  fs::create_directories(cached);
+  fs::copy_file(demo_model(), cached / "demo.gguf");
+  ASSERT_EQ(mkfifo(gate.c_str(), 0600), 0);
+  const std::map<std::string, std::string> environment{
+      {"LD_PRELOAD", LLORCH_HELD_FILE}, {"LLORCH_HELD_FILE", cached.string()}, {"LLORCH_HELD_GATE", gate.string()}};
+  for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
+  run({"--set", "models.cache_dir=" + (directory / "cache").string()});
+  for (const auto& [name, value] : environment) unsetenv(name.c_str());
+  net::ClientRequest removal;
+  removal.method = "DELETE";
+  removal.url = net::http::base_url("127.0.0.1", port()) + "/v2/models/" + digest;
+  client.request(std::move(removal), [](const base::Result<net::Response>&) {});
+  const int held = open(gate.c_str(), O_WRONLY | O_CLOEXEC);  // returns when somebody waits for it
+  ASSERT_GE(held, 0);
+  const auto refused = start("w", "file:" + (cached / "demo.gguf").string());
+  ASSERT_EQ(refused.status, 503) << refused.body;
+  EXPECT_NE(refused.body.find("MODEL_BEING_READ"), std::string::npos) << refused.body;
+  start_ready("worker-a");
+  kill(daemon->pid, SIGTERM);
+  EXPECT_EQ(daemon->wait_exit(), 0);
+  close(held);
+}
+
 }  // namespace
 }  // namespace llorch::pool_managerd
