@@ -368,4 +368,9 @@ void Orchestrator::Parts::stop() {
   run_file.reset();
 }
 
+  // Calls that their threads never came to hold streams, which report to the hub of the shell as they go, so they go before it. Nobody
+  // posts any more: all that does has ended above, and what goes below posts nothing.
+  files.reset();
+  aside.reset();
+  request_runtime.reset();
 }  // namespace llorch::orchestratord::daemon

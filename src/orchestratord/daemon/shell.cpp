@@ -111,6 +111,10 @@ http::Context Shell::make_context() {
   context.catalog = &catalog_;
   context.pools = options_.access;
   context.names = options_.names;
+// A request that was still being read asks the core behind end_stop(). What waits for such an answer holds streams, which report to the hub
+// as they go.
+Shell::~Shell() { port_.drop_all(); }
+
   context.name_reads = options_.name_reads;
   context.known_models = options_.known_models;
   context.jobs = &jobs_;

@@ -55,6 +55,7 @@ class Shell {
   // Goes on with what an earlier process has begun beside jobs. REQUIRES: called once, after restore().
   void resume() { api_.resume(); }
   // REQUIRES: not two calls of one at once.
+  ~Shell();  // REQUIRES: no executor holds a call of its parts any more
   void tick_streams() { hub_.tick(); }
   void tick_relay() { relay_.tick(); }  // once a second
 

@@ -121,6 +121,24 @@ TEST_F(ShellTest, AnEndpointIsKnownToTheNextProcess) {
 TEST_F(ShellTest, ARestartTellsTheSettledTime) {
   store::RestoredState state;
   state.settled_unix_ms = 1'700'000'000'000;
+// A request that was still being read at the stop asks a core that is gone.
+TEST_F(ShellTest, WhoAsksBehindTheStopIsDroppedWhileTheHubLives) {
+  struct Probe {
+    std::weak_ptr<streams::Stream> stream;
+    bool& hub_lived;
+    ~Probe() { hub_lived = !stream.expired(); }
+  };
+  bool hub_lived = false;
+  const http::Context& context = shell_->context();
+  std::weak_ptr<streams::Stream> stream = context.hub->open(base::JobId("job-1"), wire::OnDisconnect::kCancel);
+  shell_->end_stop();
+  context.core->ask<core::AnswerQueryJob>(
+      core::QueryJob{.request = {}, .job_id = base::JobId("job-1")},
+      [probe = std::shared_ptr<Probe>(new Probe{stream, hub_lived})](const core::AnswerQueryJob&) {});
+  close();
+  EXPECT_TRUE(hub_lived) << "a stream that it held would report to a hub that is gone";
+}
+
   EXPECT_EQ(shell_->restore(std::move(state)).settled_unix_ms, 1'700'000'000'000);
 }
 

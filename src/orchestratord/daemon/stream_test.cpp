@@ -1,5 +1,7 @@
 // Streams through real sockets: reconnecting, worker loss, slow ends.
+#include <atomic>
 #include <future>
+#include <memory>
 
 #include "orchestratord/daemon/testing/daemon_fixture.h"
 
@@ -128,6 +130,31 @@ TEST_F(StreamTest, ManyStreamsAtOnceAreEachTheirOwn) {
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     EXPECT_EQ(tokens_of(readings[i].get()), FakePool::expected_tokens(i, 30)) << i;
   }
+}
+
+// Between two looks at what a job waits for a call that waits for its time holds the stream, which reports to the hub as it goes: under a
+// sanitizer a hub that is gone by then shows.
+TEST_F(StreamTest, AStopLetsGoOfTheStreamWhoseWaitIsTold) {
+  start_with_pool();
+  pool_->hold(true);
+  client_->submit(task(1));
+  wait_until([this] { return pool_->running() == 1; }, "the only slot to be taken");
+  const std::string waiting = client_->submit(task(2));
+  const auto told = std::make_shared<std::atomic<bool>>(false);
+  net::IoRuntime runtime;
+  net::Client reader(runtime);
+  net::ClientRequest request;
+  request.url = client_->url() + events_path(waiting) + "?verbose=true";
+  reader.stream(std::move(request), {.on_response = {},
+                                     .on_data =
+                                         [told, text = std::string()](std::string_view bytes) mutable {
+                                           text += bytes;
+                                           if (text.find("event: metrics") != std::string::npos) *told = true;
+                                         },
+                                     .on_end = {}});
+  wait_until([&] { return told->load(); }, "what the job waits for");
+  client_.reset();
+  daemon_.reset();
 }
 
 // Restart in good order: what runs is replayed by the next process under the same ids.
