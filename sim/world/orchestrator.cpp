@@ -141,7 +141,9 @@ void Orchestrator::start() {
   if (!state) return world_.crash_orchestrator();
   world_.oracle.life_begins(world_.disk, clock_.now(), state->settled_unix_ms);
   bug(*state);
-  post(life_->shell.restore(std::move(*state)));
+  auto requests = orchestratord::daemon::read_live_jobs(*state);
+  if (!requests) return world_.oracle.violate("a live job cannot be read: " + requests.error().message);
+  post(life_->shell.restore(std::move(*state), std::move(*requests)));
   world_.loop.post(world_.orchestrator_process, kTickMs * kMs, [this] { tick(); });
 }
 

@@ -104,8 +104,8 @@ base::Result<> Orchestrator::Parts::lock_directory() {
   return {};
 }
 
-// The migration comes last of what can refuse a start: an older program refuses the store behind it, and a newer one that never served
-// would have cut off the way back.
+// What can refuse a start comes before the migration: an older program refuses the store behind it, and a newer one that never served would
+// have cut off the way back. Only what its rows say of a live job, beside placement and payload, is first read as the newer schema has it.
 base::Result<> Orchestrator::Parts::open_store() {
   auto before_migration = [this]() -> base::Result<> {
     TRY(open_blobs());
@@ -126,6 +126,7 @@ base::Result<> Orchestrator::Parts::open_store() {
     postgres.on_taken_over = options.on_store_taken_over;
     postgres.take_over = options.take_over_store;
     postgres.before_migration = std::move(before_migration);
+    postgres.check_live_job = check_live_job;
     store = TRY(store::open_postgres_store(std::move(postgres)));
     return {};
   }
@@ -138,6 +139,7 @@ base::Result<> Orchestrator::Parts::open_store() {
   store_options.open_file = options.open_file;
   store_options.take_over = options.take_over_store;
   store_options.before_migration = std::move(before_migration);
+  store_options.check_live_job = check_live_job;
   store = TRY(store::open_sqlite_store(std::move(store_options)));
   return {};
 }
@@ -291,10 +293,10 @@ base::Result<std::unique_ptr<Orchestrator>> Orchestrator::open(OrchestratorOptio
   TRY(parts.lock_directory());
   TRY(parts.open_store());
   auto state = TRY(parts.store->restore());
-  TRY(check_live_jobs(state));
+  LiveRequests requests = TRY(read_live_jobs(state));
   parts.make_parts();
   const std::size_t restored_count = state.jobs.size();
-  parts.core->start(parts.shell->restore(std::move(state)));
+  parts.core->start(parts.shell->restore(std::move(state), std::move(requests)));
   parts.shell->resume();  // before anybody asks for what an earlier process has begun
   TRY(parts.serve(bind));
   const bool is_ipv6 = bind.host.find(':') != std::string::npos;
@@ -366,11 +368,11 @@ void Orchestrator::Parts::stop() {
   if (runtime) runtime->stop();
   client.reset();
   run_file.reset();
-}
-
   // Calls that their threads never came to hold streams, which report to the hub of the shell as they go, so they go before it. Nobody
   // posts any more: all that does has ended above, and what goes below posts nothing.
   files.reset();
   aside.reset();
   request_runtime.reset();
+}
+
 }  // namespace llorch::orchestratord::daemon

@@ -10,7 +10,9 @@
 
 #include "base/process.h"
 #include "orchestratord/daemon/testing/daemon_fixture.h"
+#include "orchestratord/store/files/state_file.h"
 #include "orchestratord/store/sqlite/database.h"
+#include "orchestratord/store/sqlite/migrations.h"
 
 namespace llorch::orchestratord::daemon::testing {
 namespace {
@@ -124,6 +126,27 @@ TEST_F(ProcessTest, WhatAnotherVersionWroteEndsTheService) {
     }
     EXPECT_EQ(exit_code(), 5) << change;
   }
+}
+
+TEST_F(ProcessTest, ALiveJobThatCannotBeReadRefusesAStartBeforeTheMigration) {
+  namespace sqlite = store::sqlite;
+  const std::string path = (options_.state_directory / "orchestrator.db").string();
+  ASSERT_TRUE(store::files::open_state_file(path));
+  {
+    auto database = sqlite::Database::open({.path = path}).value();
+    ASSERT_TRUE(sqlite::migrate(database, sqlite::migrations().first(7), 1));
+    ASSERT_TRUE(database.execute(
+        "INSERT INTO jobs (job_id, task_id, correlation_id, request_hash, priority, model, model_ref, model_facts, "
+        "prompt_hash, params, max_tokens, seed, on_disconnect, tokens_in, created_at, status) VALUES ('job-1', "
+        "'job-1', "
+        "'c', 'rr', 'batch', 'm', 'mr', '{}', 'pp', '{\"placement\":{\"other_field\":1}}', 3, 7, 'cancel', 2, 3, "
+        "'queued')"));
+  }
+  const auto refused = Orchestrator::open(options_);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, base::ErrorCode::kUnsupportedFormatVersion);
+  auto database = sqlite::Database::open({.path = path}).value();
+  EXPECT_EQ(sqlite::find_schema(database, sqlite::migrations()).value().applied_count, 7U);
 }
 
 // SYS-6.1.3, SYS-7.5.1, promises 2 and 3: killed at random moments with 30 jobs under way, every accepted job ends

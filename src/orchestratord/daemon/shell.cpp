@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/assert.h"
 #include "base/log.h"
 #include "orchestratord/core/sessions/quota.h"
 #include "orchestratord/http/tasks/job_view.h"
@@ -22,18 +23,33 @@ std::vector<store::Checkpoint> rows_of(const std::vector<streams::StreamHub::Che
   return rows;
 }
 
+// Errors: what this program cannot read.
+base::Result<std::optional<LiveRequest>> read_live_job(const std::string& params,
+                                                       const std::optional<std::string>& payload) {
+  TRY(http::tasks::check_placement(params));
+  if (!payload) return std::nullopt;
+  const auto request = TRY(wire::decode<wire::ExecuteRequest>(*payload, wire::UnknownKeys::kRefuse));
+  return LiveRequest{.parameters_sha256 = wire::parameters_sha256(request),
+                     .prompt_events = wire::prompt_events_count(request)};
+}
+
 }  // namespace
 
-base::Result<> check_live_jobs(const store::RestoredState& state) {
-  for (const store::RestoredJob& live : state.jobs) {
-    auto readable = http::tasks::check_placement(live.job);
-    if (readable && live.payload) {
-      const auto request = wire::decode<wire::ExecuteRequest>(*live.payload, wire::UnknownKeys::kRefuse);
-      if (!request) readable = base::fail(request.error());
-    }
-    if (!readable) return base::fail(store::unreadable_job(live.job.job_id, readable.error()));
-  }
+base::Result<> check_live_job(const store::FoundLiveJob& job) {
+  const auto request = read_live_job(job.params, job.payload);
+  if (!request) return base::fail(store::unreadable_job(job.job_id, request.error()));
   return {};
+}
+
+base::Result<LiveRequests> read_live_jobs(const store::RestoredState& state) {
+  LiveRequests requests;
+  requests.reserve(state.jobs.size());
+  for (const store::RestoredJob& live : state.jobs) {
+    auto request = read_live_job(live.job.params, live.payload);
+    if (!request) return base::fail(store::unreadable_job(live.job.job_id, request.error()));
+    requests.push_back(std::move(*request));
+  }
+  return requests;
 }
 
 Shell::Shell(Options options)
@@ -95,6 +111,10 @@ Shell::Shell(Options options)
                .on_drained = options_.on_drained}),
       api_(context_) {}
 
+// A request that was still being read asks the core behind end_stop(). What waits for such an answer holds streams, which report to the hub
+// as they go.
+Shell::~Shell() { port_.drop_all(); }
+
 http::Context Shell::make_context() {
   http::Context context;
   context.config = options_.config;
@@ -111,10 +131,6 @@ http::Context Shell::make_context() {
   context.catalog = &catalog_;
   context.pools = options_.access;
   context.names = options_.names;
-// A request that was still being read asks the core behind end_stop(). What waits for such an answer holds streams, which report to the hub
-// as they go.
-Shell::~Shell() { port_.drop_all(); }
-
   context.name_reads = options_.name_reads;
   context.known_models = options_.known_models;
   context.jobs = &jobs_;
@@ -125,7 +141,8 @@ Shell::~Shell() { port_.drop_all(); }
   return context;
 }
 
-core::Restored Shell::restore(store::RestoredState state) {
+core::Restored Shell::restore(store::RestoredState state, LiveRequests requests) {
+  ASSERT(requests.size() == state.jobs.size());
   core::Restored out;
   // Asked for models from the first request on, not only once they have answered for themselves.
   for (auto& [pool_id, endpoint] : state.pool_endpoints) {
@@ -148,20 +165,18 @@ core::Restored Shell::restore(store::RestoredState state) {
   out.tenants = std::move(state.tenants);
   out.settled_unix_ms = state.settled_unix_ms;
   std::int64_t former_tenants_jobs = 0;
-  for (store::RestoredJob& restored : state.jobs) {
+  for (std::size_t i = 0; i < state.jobs.size(); ++i) {
+    store::RestoredJob& restored = state.jobs[i];
     const auto live = std::make_shared<http::LiveJobData>();
     live->record = std::move(restored.job);
     const store::JobRecord& record = live->record;
     former_tenants_jobs +=
         core::sessions::is_former_tenant(record.tenant_id, options_.config->orchestratord.tenants) ? 1 : 0;
-    bool payload_available = false;
-    if (restored.payload) {
-      if (const auto request = wire::decode<wire::ExecuteRequest>(*restored.payload)) {
-        live->payload = std::move(*restored.payload);
-        live->parameters_sha256 = wire::parameters_sha256(*request);
-        live->prompt_events = wire::prompt_events_count(*request);
-        payload_available = true;
-      }
+    const bool payload_available = requests[i].has_value();
+    if (payload_available) {
+      live->payload = std::move(*restored.payload);
+      live->parameters_sha256 = std::move(requests[i]->parameters_sha256);
+      live->prompt_events = requests[i]->prompt_events;
     }
     // Its checkpoint counts the prompt's tokens as well, where these are told.
     if (auto& told = live->record.progress.tokens_out; told) {

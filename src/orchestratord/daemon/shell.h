@@ -5,16 +5,27 @@
 #include <atomic>
 #include <filesystem>
 #include <functional>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "orchestratord/daemon/command_runner.h"
 #include "orchestratord/daemon/pool_client.h"
 #include "orchestratord/http/routes.h"
+#include "orchestratord/store/live_check.h"
 
 namespace llorch::orchestratord::daemon {
 
-// Whether this program would run each live job as it was accepted. UNSUPPORTED_FORMAT_VERSION: see store::unreadable_job().
-base::Result<> check_live_jobs(const store::RestoredState& state);
+// What the payload of a live job says of it.
+struct LiveRequest {
+  std::string parameters_sha256;
+  std::int64_t prompt_events = 0;
+};
+// Of each job of a state, in its order; absent: its payload is not here.
+using LiveRequests = std::vector<std::optional<LiveRequest>>;
+// Whether this program would run a live job, or each, as it was accepted. UNSUPPORTED_FORMAT_VERSION: see store::unreadable_job().
+base::Result<> check_live_job(const store::FoundLiveJob& job);
+base::Result<LiveRequests> read_live_jobs(const store::RestoredState& state);
 
 // Thread-safe but for what says otherwise.
 class Shell {
@@ -44,9 +55,11 @@ class Shell {
   explicit Shell(Options options);
   Shell(const Shell&) = delete;
   Shell& operator=(const Shell&) = delete;
+  ~Shell();  // REQUIRES: no executor holds a call of its parts any more
 
-  // Makes streams and payloads of the stored jobs before the core may dispatch any. REQUIRES: called once, first.
-  core::Restored restore(store::RestoredState state);
+  // Makes streams and payloads of the stored jobs before the core may dispatch any. `requests`: of read_live_jobs(). REQUIRES: called once,
+  // first.
+  core::Restored restore(store::RestoredState state, LiveRequests requests);
   // REQUIRES: one thread, the core's.
   void execute(core::Command command) { runner_.execute(std::move(command)); }
   // What is served: /v2, and what the gateways add that `enabled` names.
@@ -55,7 +68,6 @@ class Shell {
   // Goes on with what an earlier process has begun beside jobs. REQUIRES: called once, after restore().
   void resume() { api_.resume(); }
   // REQUIRES: not two calls of one at once.
-  ~Shell();  // REQUIRES: no executor holds a call of its parts any more
   void tick_streams() { hub_.tick(); }
   void tick_relay() { relay_.tick(); }  // once a second
 

@@ -62,7 +62,11 @@ class ShellTest : public ::testing::Test {
     store_.reset();
     access_.reset();
   }
-  std::vector<std::string> restore() { return shell_->restore(store_->restore().value()).pool_endpoints; }
+  core::Restored restore(store::RestoredState state) {
+    LiveRequests requests = read_live_jobs(state).value();
+    return shell_->restore(std::move(state), std::move(requests));
+  }
+  std::vector<std::string> restore() { return restore(store_->restore().value()).pool_endpoints; }
   // The endpoints that the next process knows.
   std::vector<std::string> restart() {
     close();
@@ -117,10 +121,6 @@ TEST_F(ShellTest, AnEndpointIsKnownToTheNextProcess) {
   EXPECT_EQ(restart(), std::vector{kEndpoint}) << "nothing announced it to that process";
 }
 
-// What the store says of the time that has passed is what deadlines go by.
-TEST_F(ShellTest, ARestartTellsTheSettledTime) {
-  store::RestoredState state;
-  state.settled_unix_ms = 1'700'000'000'000;
 // A request that was still being read at the stop asks a core that is gone.
 TEST_F(ShellTest, WhoAsksBehindTheStopIsDroppedWhileTheHubLives) {
   struct Probe {
@@ -139,7 +139,11 @@ TEST_F(ShellTest, WhoAsksBehindTheStopIsDroppedWhileTheHubLives) {
   EXPECT_TRUE(hub_lived) << "a stream that it held would report to a hub that is gone";
 }
 
-  EXPECT_EQ(shell_->restore(std::move(state)).settled_unix_ms, 1'700'000'000'000);
+// What the store says of the time that has passed is what deadlines go by.
+TEST_F(ShellTest, ARestartTellsTheSettledTime) {
+  store::RestoredState state;
+  state.settled_unix_ms = 1'700'000'000'000;
+  EXPECT_EQ(restore(std::move(state)).settled_unix_ms, 1'700'000'000'000);
 }
 
 // Tokens that were told before a restart are in a job's record and its tenant's use, also where it ends before they are told again.
@@ -180,16 +184,21 @@ TEST(LiveJobs, WhatAnotherVersionAcceptedIsNeitherChangedNorEnded) {
   for (const Case& unreadable : cases) {
     job.job.params = unreadable.params;
     job.payload = unreadable.payload;
-    const auto refused = check_live_jobs(state);
+    const auto refused = read_live_jobs(state);
     ASSERT_FALSE(refused) << unreadable.params << unreadable.payload;
     EXPECT_EQ(refused.error().code, base::ErrorCode::kUnsupportedFormatVersion);
     EXPECT_TRUE(base::has_detail(refused.error(), "job_id", "job-1"));
+    const auto before_migration = check_live_job({job.job.job_id, job.job.params, job.payload});
+    ASSERT_FALSE(before_migration) << unreadable.params << unreadable.payload;
+    EXPECT_EQ(before_migration.error().message, refused.error().message);
   }
   job.job.params = R"({"temperature":0.7,"newer_word_for_operators":1,"placement":{"mode":"auto"}})";
   job.payload = request;
-  EXPECT_TRUE(check_live_jobs(state));
+  const LiveRequests read = read_live_jobs(state).value();
+  ASSERT_TRUE(read.at(0));
+  EXPECT_EQ(read[0]->parameters_sha256, wire::parameters_sha256(execution));
   job.payload.reset();
-  EXPECT_TRUE(check_live_jobs(state)) << "its key is lost, which is another matter";
+  EXPECT_FALSE(read_live_jobs(state).value().at(0)) << "its key is lost, which is another matter";
 }
 
 TEST_F(ShellTest, WorkOfATenantThatWasRemovedIsTold) {
@@ -204,7 +213,7 @@ TEST_F(ShellTest, WorkOfATenantThatWasRemovedIsTold) {
   }
   std::string log;
   base::capture_log_lines([&](std::string_view line) { log += line; });
-  EXPECT_EQ(shell_->restore(std::move(state)).jobs.size(), 3U);
+  EXPECT_EQ(restore(std::move(state)).jobs.size(), 3U);
   base::capture_log_lines({});
   EXPECT_NE(log.find("tenants.removed"), std::string::npos) << log;
   EXPECT_NE(log.find("\"jobs\":1"), std::string::npos) << log;

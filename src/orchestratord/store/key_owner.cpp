@@ -50,11 +50,12 @@ base::Result<bool> KeyOwner::holds_keys() const {
   return std::ranges::any_of(bytes, [](std::uint8_t byte) { return byte != 0; });
 }
 
-bool KeyOwner::opens(const SealedPayload& payload) const {
+std::optional<std::string> KeyOwner::unsealed(const SealedPayload& payload) const {
   payload::Key key;
-  if (!options_.keys->read(std::uint64_t{payload.row.key_slot} * payload::kKeyBytes, key.bytes)) return false;
-  return payload::unseal(key, {.associated_data = payload.job_id}, {payload.row.nonce, payload.row.ciphertext})
-      .has_value();
+  if (!options_.keys->read(std::uint64_t{payload.row.key_slot} * payload::kKeyBytes, key.bytes)) return std::nullopt;
+  auto text = payload::unseal(key, {.associated_data = payload.job_id}, {payload.row.nonce, payload.row.ciphertext});
+  if (!text) return std::nullopt;
+  return std::move(*text);
 }
 
 // The keys tell whose the payloads are: they come along where a state directory is moved or restored, and where that lost its record. A
@@ -67,7 +68,8 @@ base::Result<> KeyOwner::check(const FoundStore& found) const {
   const bool keys_of_another = is_named_otherwise && TRY(holds_keys());
   if (!found.owner && !keys_of_another) return {};
   const std::vector<SealedPayload> payloads = TRY(found.payloads());
-  const auto opened_count = std::ranges::count_if(payloads, [&](const SealedPayload& p) { return opens(p); });
+  const auto opened_count =
+      std::ranges::count_if(payloads, [&](const SealedPayload& p) { return unsealed(p).has_value(); });
   const bool opens_all = std::cmp_equal(opened_count, payloads.size());
   if (opens_all && (!keys_of_another || !payloads.empty())) return {};
   if (keys_of_another) {

@@ -45,6 +45,8 @@ class KeyOwner {
   // CONFLICT: a start would destroy keys of another store (detail `keys_of`), or the store is another state directory's and these keys do
   // not open each of its payloads (detail `store_owner`).
   base::Result<> check(const FoundStore& found) const;
+  // The text of a payload; none: these keys do not open it.
+  std::optional<std::string> unsealed(const SealedPayload& payload) const;
   // From now on the keys are those of this store. Where none was named, a disk without room is no error: a start needs none. REQUIRES:
   // check() has let it in; no key was destroyed yet.
   base::Result<> record(const std::string& kind, std::int64_t made_unix_ms);
@@ -59,7 +61,6 @@ class KeyOwner {
   static std::optional<Name> parse(std::string_view text);
   static std::string words(const Name& name);
   base::Result<bool> holds_keys() const;
-  bool opens(const SealedPayload& payload) const;
 
   Options options_;
   std::optional<Name> name_;  // none: no start has said it, or a crash tore it

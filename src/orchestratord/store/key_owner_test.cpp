@@ -9,11 +9,14 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/error_detail.h"
 #include "base/file.h"
 #include "orchestratord/store/sqlite/database.h"
+#include "orchestratord/store/sqlite/migrations.h"
 #include "orchestratord/store/testing/store_test_support.h"
+#include "wire/json.h"
 
 namespace llorch::orchestratord::store {
 namespace {
@@ -153,6 +156,72 @@ TEST_F(KeyOwnerTest, WhatIsRefusedBeforeTheMigrationLeavesTheSchema) {
     EXPECT_EQ(tables->integer(0), 0);
   }
   EXPECT_TRUE(open_sqlite_store(options_in(dir_)));
+}
+
+// With an ended job, one whose payload its key opens, and one whose key is another's.
+void make_older_store(const TempDir& dir, std::size_t version) {
+  payload::Key key, other;
+  key.bytes.fill(7);
+  other.bytes.fill(8);
+  const auto keys = files::open_state_file(dir.path() / "payload.keys").value();
+  ASSERT_TRUE(keys->write(0, key.bytes) && keys->write(payload::kKeyBytes, other.bytes));
+  const std::string path = (dir.path() / "orchestrator.db").string();
+  ASSERT_TRUE(files::open_state_file(path));
+  auto database = sqlite::Database::open({.path = path}).value();
+  ASSERT_TRUE(sqlite::migrate(database, sqlite::migrations().first(version), 1));
+  const std::string columns =
+      "(job_id, task_id, correlation_id, request_hash, priority, model, model_ref, model_facts, prompt_hash, params, "
+      "max_tokens, seed, on_disconnect, tokens_in, created_at, status, completed_at, terminal_event) VALUES ";
+  const std::string rest = ", 'c', 'rr', 'batch', 'm', 'mr', '" + wire::encode(admission("m").job.facts) +
+                           "', 'pp', '{\"a\":1}', 3, 7, 'cancel', 2, 3, ";
+  ASSERT_TRUE(database.execute("INSERT INTO jobs " + columns + "('ended', 'ended'" + rest + "'completed', 9, '{}')"));
+  for (const std::string job : {"sealed", "lost"}) {
+    ASSERT_TRUE(database.execute("INSERT INTO jobs " + columns + "('" + job + "', '" + job + "'" + rest +
+                                 "'queued', NULL, NULL)"));
+    const payload::Sealed sealed = payload::seal(key, {.associated_data = job}, "prompt of " + job, g_entropy);
+    sqlite::Statement* insert =
+        database
+            .statement(version < 6 ? "INSERT INTO job_payloads SELECT job_id, ?2, ?3, ?4 FROM jobs WHERE job_id = ?1"
+                                   : "INSERT INTO job_payloads SELECT arrival, ?2, ?3, ?4 FROM jobs WHERE job_id = ?1")
+            .value();
+    insert->bind(1, std::string_view(job)).bind(2, std::int64_t{job == "lost"});
+    insert->bind_blob(3, sealed.nonce).bind_blob(4, sealed.ciphertext);
+    ASSERT_TRUE(insert->run());
+  }
+}
+
+// Payloads have lain under their jobs' ids, and under their arrivals since.
+TEST_F(KeyOwnerTest, LiveJobsAreAskedForBeforeTheMigration) {
+  for (const std::size_t version : {std::size_t{5}, std::size_t{7}}) {
+    const TempDir dir;
+    make_older_store(dir, version);
+    std::vector<FoundLiveJob> asked;
+    bool accepts = false;
+    SqliteStoreOptions options = options_in(dir);
+    options.check_live_job = [&](const FoundLiveJob& job) -> base::Result<> {
+      asked.push_back(job);
+      if (accepts || asked.size() == 1) return {};
+      return base::fail(ErrorCode::kUnsupportedFormatVersion, "for the test");
+    };
+    const auto refused = open_sqlite_store(options);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ErrorCode::kUnsupportedFormatVersion);
+    ASSERT_EQ(asked.size(), 2U);
+    EXPECT_EQ(asked[0].job_id, base::JobId("sealed"));
+    EXPECT_EQ(asked[0].params, R"({"a":1})");
+    EXPECT_EQ(asked[0].payload, "prompt of sealed");
+    EXPECT_EQ(asked[1].job_id, base::JobId("lost"));
+    EXPECT_EQ(asked[1].payload, std::nullopt);
+    {
+      auto database = sqlite::Database::open({.path = (dir.path() / "orchestrator.db").string()}).value();
+      EXPECT_EQ(sqlite::find_schema(database, sqlite::migrations()).value().applied_count, version);
+    }
+    accepts = true;
+    EXPECT_EQ(open_sqlite_store(options).value()->restore().value().jobs.size(), 2U);
+    asked.clear();
+    EXPECT_TRUE(open_sqlite_store(options));
+    EXPECT_TRUE(asked.empty()) << "no migration is due";
+  }
 }
 
 // What is kept in files of a newer program an older one would remove.

@@ -70,6 +70,7 @@ base::Result<std::unique_ptr<Store>> open_postgres_store(PostgresStoreOptions op
        .self = self,
        .keys = &key_owner,
        .before_migration = std::move(options.before_migration),
+       .check_live_job = std::move(options.check_live_job),
        .lock_wait = options.lock_wait,
        .clock = options.clock,
        .on_taken_over = std::move(options.on_taken_over)}));

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/entropy.h"
+#include "orchestratord/store/live_check.h"
 #include "orchestratord/store/store.h"
 
 namespace llorch::orchestratord::store {
@@ -26,6 +27,7 @@ struct PostgresStoreOptions {
   bool take_over = false;                           // see KeyOwner::check
   // What it refuses the open refuses; the database has not been changed then.
   std::function<base::Result<>()> before_migration{};
+  CheckLiveJob check_live_job{};  // asked of each where a migration is due, ahead of it; null: of none
 };
 
 // Opens DIRECTORY/payload.keys, connects, takes the store's lock, migrates the schema, overwrites keys no live job owns. DIRECTORY/store_id

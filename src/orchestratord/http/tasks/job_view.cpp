@@ -55,13 +55,13 @@ core::jobs::JobSpec job_spec(const store::JobRecord& record) {
           .charged = record.params.starts_with(LLORCH_CHARGED_PARAMS)};
 }
 
-base::Result<> check_placement(const store::JobRecord& record) {
+base::Result<> check_placement(const std::string& params) {
   boost::system::error_code failed;
-  const boost::json::value params = base::parse_json(record.params, failed);
-  if (failed || !params.is_object()) {
+  const boost::json::value stored = base::parse_json(params, failed);
+  if (failed || !stored.is_object()) {
     return base::fail(base::ErrorCode::kInvalidParams, "the stored parameters are no JSON object");
   }
-  const boost::json::value* placement = params.get_object().if_contains("placement");
+  const boost::json::value* placement = stored.get_object().if_contains("placement");
   if (placement == nullptr) return {};
   TRY(wire::decode<wire::Placement>(boost::json::serialize(*placement), wire::UnknownKeys::kRefuse));
   return {};

@@ -131,6 +131,7 @@ base::Result<Connection> Server::reach() {
     TRY(wait_for_lock(connection));
     TRY(check_keys(connection));
     if (options_.before_migration) TRY(options_.before_migration());
+    TRY(check_live_jobs(connection));
     TRY(become_owner(connection));
     return connection;
   }
@@ -187,6 +188,26 @@ base::Result<> Server::check_keys(Connection& connection) const {
     found.owner = place_of(*owner);
   }
   return options_.keys->check(found);
+}
+
+// These columns have been there since the first schema; its index of live jobs has not, so the server may read all of them.
+base::Result<> Server::check_live_jobs(Connection& connection) const {
+  const FoundSchema schema = TRY(find_schema(connection, migrations()));
+  const bool is_due = schema.applied_count > 0 && schema.applied_count < migrations().size();
+  if (!options_.check_live_job || !is_due) return {};
+  const ReplyTimeout none(connection, std::nullopt);
+  const Rows rows = TRY(connection.query(
+      Query("SELECT j.job_id, j.params, p.key_slot, p.nonce, p.ciphertext FROM jobs j "
+            "LEFT JOIN job_payloads p ON p.job_id = j.job_id WHERE j.completed_at IS NULL ORDER BY j.arrival")));
+  for (int i = 0; i < rows.count(); ++i) {
+    FoundLiveJob job{base::JobId(rows.text(i, 0)), rows.text(i, 1), std::nullopt};
+    if (const auto slot = rows.optional_integer(i, 2)) {
+      job.payload = options_.keys->unsealed(
+          {job.job_id.value, {static_cast<std::uint32_t>(*slot), rows.text(i, 3), rows.text(i, 4)}});
+    }
+    TRY(options_.check_live_job(job));
+  }
+  return {};
 }
 
 base::Result<> Server::become_owner(Connection& connection) {

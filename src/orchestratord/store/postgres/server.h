@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "orchestratord/store/backend.h"
 #include "orchestratord/store/key_owner.h"
+#include "orchestratord/store/live_check.h"
 #include "orchestratord/store/postgres/connection.h"
 
 namespace llorch::orchestratord::store::postgres {
@@ -27,6 +28,7 @@ struct ServerOptions {
   KeyOwner* keys = nullptr;  // REQUIRES not null; outlives the first connect()
   // What it refuses the first connect() refuses; the database has not been changed then.
   std::function<base::Result<>()> before_migration{};
+  CheckLiveJob check_live_job{};  // see PostgresStoreOptions
   // The first open waits this long for the lock: a server may need ~10 s to notice that its former holder is gone.
   std::chrono::milliseconds lock_wait{15'000};
   const base::Clock* clock = nullptr;   // REQUIRES not null; outlives it
@@ -50,6 +52,7 @@ class Server {
   base::Result<> wait_for_lock(Connection& connection);
   base::Error locked(const std::optional<StateDirectoryFacts>& owner) const;
   base::Result<> check_keys(Connection& connection) const;
+  base::Result<> check_live_jobs(Connection& connection) const;
   base::Result<> become_owner(Connection& connection);
   base::Result<> check_owner(Connection& connection);
   base::Error taken_over();

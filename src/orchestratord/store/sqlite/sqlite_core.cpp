@@ -29,6 +29,29 @@ base::Result<> check_keys(const KeyOwner& key_owner, sqlite::Database& database)
       {.kind = kKind, .made_unix_ms = schema.made_unix_ms, .owner = std::nullopt, .payloads = payloads});
 }
 
+constexpr std::size_t kPayloadsByArrival =
+    6;  // the schema version that has a payload under its job's arrival; before, under its id
+
+base::Result<> check_live_jobs(const CheckLiveJob& check, const KeyOwner& key_owner, sqlite::Database& database) {
+  const FoundSchema schema = TRY(sqlite::find_schema(database, sqlite::migrations()));
+  if (!check || schema.applied_count == 0 || schema.applied_count == sqlite::migrations().size()) return {};
+  const sqlite::StatementUse row(*TRY(database.statement(
+      schema.applied_count < kPayloadsByArrival
+          ? "SELECT j.job_id, j.params, p.key_slot, p.nonce, p.ciphertext FROM jobs j "
+            "LEFT JOIN job_payloads p ON p.job_id = j.job_id WHERE j.completed_at IS NULL ORDER BY j.arrival"
+          : "SELECT j.job_id, j.params, p.key_slot, p.nonce, p.ciphertext FROM jobs j "
+            "LEFT JOIN job_payloads p ON p.arrival = j.arrival WHERE j.completed_at IS NULL ORDER BY j.arrival")));
+  while (TRY(row->step())) {
+    FoundLiveJob job{base::JobId(row->text(0)), row->text(1), std::nullopt};
+    if (const auto slot = row->optional_integer(2)) {
+      job.payload =
+          key_owner.unsealed({job.job_id.value, {static_cast<std::uint32_t>(*slot), row->text(3), row->text(4)}});
+    }
+    TRY(check(job));
+  }
+  return {};
+}
+
 }  // namespace
 
 base::Result<std::unique_ptr<StoreCore>> open_sqlite_core(SqliteStoreOptions options) {
@@ -52,6 +75,7 @@ base::Result<std::unique_ptr<StoreCore>> open_sqlite_core(SqliteStoreOptions opt
                                            .take_over = options.take_over}));
   TRY(check_keys(key_owner, database));
   if (options.before_migration) TRY(options.before_migration());
+  TRY(check_live_jobs(options.check_live_job, key_owner, database));
   TRY(sqlite::migrate(database, sqlite::migrations(), options.clock->now().unix_ms));
   TRY(key_owner.record(kKind, *TRY(sqlite::find_schema(database, sqlite::migrations())).made_unix_ms));
   if (auto able = database.make_space_returnable(); !able) {

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/entropy.h"
 #include "orchestratord/store/files/state_file.h"
+#include "orchestratord/store/live_check.h"
 #include "orchestratord/store/store_core.h"
 
 namespace llorch::orchestratord::store {
@@ -22,6 +23,7 @@ struct SqliteStoreOptions {
   bool take_over = false;  // see KeyOwner::check
   // What it refuses the open refuses; the database has not been changed then.
   std::function<base::Result<>()> before_migration{};
+  CheckLiveJob check_live_job{};  // asked of each where a migration is due, ahead of it; null: of none
   // Seams for faults; the defaults are the operating system.
   std::string sqlite_vfs;
   files::OpenFile open_file = files::open_state_file;
