@@ -98,6 +98,15 @@ TEST_F(PostgresMigrationsTest, RecordsOfAnOlderStoreAreThoseOfTheirTenants) {
   EXPECT_EQ(lines("SELECT tenant_id || ' ' || count(*) || ' ' || sum(record_bytes) FROM jobs "
                   "WHERE completed_at IS NOT NULL GROUP BY tenant_id ORDER BY tenant_id"),
             "alice 1 221\nbob 2 443\n");
+  const char* const seen =
+      "SELECT (relpages > 0 AND relallvisible = relpages)::text || ' ' || reltuples::bigint FROM pg_class WHERE oid = "
+      "'jobs'::regclass";
+  EXPECT_EQ(lines(seen), "true 4\n") << "they are counted from the index";
+  ASSERT_TRUE(connection_->execute("VACUUM FULL jobs"));
+  ASSERT_EQ(lines("SELECT (relpages > 0 AND relallvisible = 0)::text FROM pg_class WHERE oid = 'jobs'::regclass"),
+            "true\n");
+  ASSERT_TRUE(migrate(*connection_, migrations(), 3));
+  EXPECT_EQ(lines(seen), "true 4\n") << "also where an earlier process ended in between";
 }
 
 // Rows are written anew: that is no silence of the server.

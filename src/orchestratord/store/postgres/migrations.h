@@ -15,7 +15,8 @@ std::span<const Migration> migrations();
 base::Result<FoundSchema> find_schema(Connection& connection, std::span<const Migration> migrations);
 
 // Creates the schema `llorch` if it is missing, applies what is missing in it, each version in a transaction of its own. Its
-// statements have no deadline, but wait for a lock of others for a minute at most.
+// statements have no deadline, but wait for a lock of others for a minute at most. Has the server look at the table of jobs where that was
+// written anew, so that records are counted from an index.
 // REQUIRES: the session holds the store's lock. Errors: see applied_count; STORE_UNAVAILABLE.
 base::Result<> migrate(Connection& connection, std::span<const Migration> migrations, std::int64_t now_unix_ms);
 
