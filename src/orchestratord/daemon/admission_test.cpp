@@ -231,7 +231,45 @@ TEST_F(AdmissionTest, AnEndedJobIsLookedUpAtTheRateOfItsTenant) {
   const net::Response refused = as_fast("GET", "/v2/tasks/" + job_id);
   EXPECT_EQ(refused.status, 429);
   EXPECT_EQ(field(refused.body, "policy_label"), "throttle.requests_per_second");
-  EXPECT_EQ(as_fast("DELETE", "/v2/tasks/" + job_id).status, 200);
+}
+
+// As a look at it does, and a job that lives is cancelled at any rate.
+TEST_F(AdmissionTest, ACancelOfAnEndedJobCountsAtTheRateOfItsTenant) {
+  options_.api_token = std::string(32, 'o');
+  options_.config.auth.optional_on_loopback = true;
+  options_.tenants = {{"fast", std::string(32, 'f')}};
+  options_.config.orchestratord.tenants = {{.id = "fast",
+                                            .token_file = {},
+                                            .throttle = {{.requests_per_second = 0.001, .burst_seconds = 5000}},
+                                            .quotas = {}}};
+  start_with_pool(2);
+  const auto as_fast = [&](const std::string& method, const std::string& path, const std::string& body = {}) {
+    net::http::Headers headers;
+    headers.set("Authorization", "Bearer " + std::string(32, 'f'));
+    return client_->call(method, path, body, headers);
+  };
+  const auto submitted = [&](std::uint64_t seed) {
+    const net::Response accepted = as_fast("POST", "/v2/tasks", task(seed, 10));
+    EXPECT_EQ(accepted.status, 202) << accepted.body;
+    return field(accepted.body, "job_id");
+  };
+  const std::string ended = submitted(1);
+  wait_until([&] { return status_of(ended) == "completed"; }, "the job to end");
+  pool_->hold(true);
+  const std::string live = submitted(2);
+  // Three requests are left of five.
+  EXPECT_EQ(as_fast("DELETE", "/v2/tasks/" + ended).status, 200);
+  EXPECT_EQ(as_fast("POST", "/v2/tasks/" + ended + "/cancel").status, 200);
+  EXPECT_EQ(as_fast("POST", "/v1/tasks/" + ended + "/cancel").status, 404)
+      << "a look for a task of that name, all the same";
+  for (const auto& [method, path] :
+       {std::pair{"DELETE", "/v2/tasks/" + ended}, std::pair{"POST", "/v2/tasks/" + ended + "/cancel"}}) {
+    const net::Response refused = as_fast(method, path);
+    EXPECT_EQ(refused.status, 429) << method;
+    EXPECT_EQ(field(refused.body, "policy_label"), "throttle.requests_per_second");
+  }
+  EXPECT_EQ(as_fast("DELETE", "/v2/tasks/" + live).status, 202);
+  pool_->hold(false);
 }
 
 // Of a queue that one tenant has filled, that one is told so on the head; the operator's job gets in.

@@ -222,7 +222,7 @@ void Tasks::find_stored(const base::JobId& job_id, const net::http::Principal& c
 
 void Tasks::find_counted(const base::JobId& job_id, const net::http::Principal& caller,
                          std::function<void(const store::JobRecord&)> then, Refused refused) {
-  if (!limits_rates(context_)) return find_stored(job_id, caller, std::move(then), std::move(refused));
+  if (!limits_rates_) return find_stored(job_id, caller, std::move(then), std::move(refused));
   core::CountArrival arrival{.request = {}, .tenant_id = caller.account};
   context_.core->ask<core::AnswerArrival>(
       std::move(arrival),
@@ -430,7 +430,7 @@ void Tasks::cancel(const net::Request& request, const net::ExchangePtr& exchange
 void Tasks::cancel(const base::JobId& job_id, const net::http::Principal& caller,
                    std::function<void(base::Result<>)> done) {
   if (find_live({job_id, caller, nullptr}) == nullptr) {
-    return find_stored(
+    return find_counted(
         job_id, caller, [done](const store::JobRecord&) { done({}); },
         [done](Error error) { done(base::fail(std::move(error))); });
   }
@@ -448,7 +448,7 @@ void Tasks::answer_cancel(const Asked& asked, const core::AnswerCancel& answer) 
     const auto then = [respond](const store::JobRecord& record) {
       respond(200, wire::enum_name(record.progress.status));
     };
-    return find_stored(asked.job_id, asked.caller, then, refusing(asked.exchange));
+    return find_counted(asked.job_id, asked.caller, then, refusing(asked.exchange));
   }
   if (*answer.status == wire::JobStatus::kRunning) return respond(202, "cancelling");
   respond(*answer.status == wire::JobStatus::kCancelled ? 202 : 200, wire::enum_name(*answer.status));

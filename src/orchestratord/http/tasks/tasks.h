@@ -10,11 +10,11 @@
 
 namespace llorch::orchestratord::http::tasks {
 
-// Thread-safe. REQUIRES: `context` and `submitter` outlive it.
+// Thread-safe. REQUIRES: `context` and `submitter` outlive it; the context has its configuration.
 class Tasks {
  public:
   Tasks(const Context& context, Submitter& submitter, KeptResults& kept_results)
-      : context_(context), submitter_(submitter), kept_results_(kept_results) {}
+      : context_(context), submitter_(submitter), kept_results_(kept_results), limits_rates_(limits_rates(context)) {}
 
   // With ?stream=true or ?wait=true, the answer is the job's stream or its result instead of a 202. REQUIRES: on the
   // request executor's thread; so does preview(), which tells what submit() would do now.
@@ -25,7 +25,7 @@ class Tasks {
   void events(const net::Request& request, const net::ExchangePtr& exchange);
   void cancel(const net::Request& request, const net::ExchangePtr& exchange);
   // The same for a job whose caller is known: `done`, on any thread, once it is decided, also if the job had ended. Errors:
-  // JOB_NOT_FOUND, STORE_UNAVAILABLE.
+  // JOB_NOT_FOUND, STORE_UNAVAILABLE, QUOTA_EXCEEDED of the throttle, which counts it where the job has ended.
   void cancel(const base::JobId& job_id, const net::http::Principal& caller, std::function<void(base::Result<>)> done);
   // What a job had kept.
   void result(const net::Request& request, const net::ExchangePtr& exchange);
@@ -81,6 +81,7 @@ class Tasks {
   const Context& context_;
   Submitter& submitter_;
   KeptResults& kept_results_;
+  const bool limits_rates_;
 };
 
 }  // namespace llorch::orchestratord::http::tasks
