@@ -6,6 +6,7 @@
 #include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
 
+#include "net/http/error_response.h"
 #include "net/testing/held_transport.h"
 #include "orchestratord/http/openai/calls.h"
 #include "orchestratord/http/openai/deferred/kept_responses.h"
@@ -105,6 +106,26 @@ TEST_F(Kept, AResultWhoseRequestNobodyCanReadHasAnEnd) {
   clock_.advance_ms(config_.orchestratord.files.retention_ms + 1);
   blobs_->expire(nothing_is_used);
   EXPECT_EQ(blobs_->find(id_of("lab:2")), nullptr);
+}
+
+// The process ended between the bytes of the result and their status.
+TEST_F(Kept, AResultThatIsHereIsToldWithoutItsRequest) {
+  const net::Response failed = net::http::error_response({base::ErrorCode::kTimeout, "too long", {}}, {});
+  const std::string completed = R"({"job_id":"j","text":"Once"})";
+  const auto answered = [&](const std::string& task_id, const std::string& content) {
+    keep("result_" + uuid_of_name("llama-orch result of " + task_id), tasks::KeptResults::kKind,
+         R"({"request":"{\"of\":\"a later version\"}","caller":{}})", content);
+    tasks::KeptResults results(context_, submitter_);
+    results.resume();
+    auto client = std::make_shared<NotingExchange>();
+    results.answer(task_id, client);
+    EXPECT_FALSE(client->refused) << client->refused->message;
+    EXPECT_EQ(client->body, content);
+    return client->status;
+  };
+  EXPECT_EQ(answered("lab:1", completed), 200);
+  EXPECT_EQ(answered("lab:2", failed.body), failed.status);
+  EXPECT_NE(failed.status, 500);
 }
 
 // Its input is kept again with its output, and where there is no room for both it has an end all the same.

@@ -160,10 +160,25 @@ base::Result<> KeptResults::erase(const std::string& task_id) {
   return context_.blobs->erase(id_of(task_id));
 }
 
-void KeptResults::end_unreadable(const std::string& id) {
+// An error says its own, and is short.
+int KeptResults::status_of(const store::blobs::Blob& blob) const {
+  constexpr int kSuccess = 200;
+  if (blob.content_bytes > kWholeBytesMax) return kSuccess;
+  auto content = context_.blobs->read(blob.id, 0, kWholeBytesMax);
+  if (!content || !object_of(*content).contains("error")) return kSuccess;
+  constexpr int kAnyFailure = 500;
+  return base::info(net::http::error_of({.status = kAnyFailure, .headers = {}, .body = *std::move(content)}).code)
+      .http_status;
+}
+
+void KeptResults::end_unreadable(const store::blobs::Blob& blob) {
   const auto open = std::make_shared<Open>();
-  open->id = id;
+  open->id = blob.id;
   open->keep_ms = context_.config->orchestratord.files.retention_ms;
+  // The process that wrote it ended before it could say so.
+  if (blob.content_bytes > 0) return keep(open, {.status = status_of(blob), .headers = {}, .body = {}});
+  base::log_event(base::LogLevel::kError, "result.unreadable", {},
+                  "A kept request of another version cannot be read; an error is its result.");
   keep(open,
        net::http::error_response(
            {ErrorCode::kUnsupportedFormatVersion,
@@ -180,9 +195,7 @@ void KeptResults::resume() {
     const auto caller = caller_from(facts.if_contains("caller"));
     auto request = wire::decode<wire::SubmitRequest>(text_of(facts, "request"));
     if (!caller || !request || !request->result) {
-      base::log_event(base::LogLevel::kError, "result.unreadable", {},
-                      "A kept request of another version cannot be read; an error is its result.");
-      end_unreadable(blob->id);
+      end_unreadable(*blob);
       continue;
     }
     const OpenPtr open = make_open(blob->id, {.request = *std::move(request),

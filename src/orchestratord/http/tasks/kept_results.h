@@ -55,8 +55,11 @@ class KeptResults {
   void answer_created(const OpenPtr& open, base::Result<Admission> admission);
   void on_done(const OpenPtr& open, base::Result<net::Response> answer);
   void keep(const OpenPtr& open, const net::Response& answer);
-  // Gives the result of a request that nobody can read an end, so that it is told, deleted and expires as every other.
-  void end_unreadable(const std::string& id);
+  // Gives the result of a request that nobody can read an end, so that it is told, deleted and expires as every other: what the blob holds
+  // of it, else an error.
+  void end_unreadable(const store::blobs::Blob& blob);
+  // Of an answer that is on the disk, of which the status is not.
+  int status_of(const store::blobs::Blob& blob) const;
 
   const Context& context_;
   Submitter& submitter_;
