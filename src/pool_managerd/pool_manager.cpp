@@ -488,6 +488,13 @@ void PoolManager::Impl::look_at_directories() {
 }
 
 wire::PoolState PoolManager::Impl::state() {
+  // Whoever asks because a connection to a worker broke is told of its end, not of what it was a moment before.
+  for (const wire::WorkerInfo& worker : lifecycle_.workers()) {
+    const WorkerId id(worker.worker_id);
+    const bool has_jobs =
+        worker.status != wire::WorkerStatus::kStarting && worker.status != wire::WorkerStatus::kFailed;
+    if (has_jobs && workers_->is_ending(id)) step(wl::Leaving{id});
+  }
   const base::Time now = clock_.now();
   wire::PoolState out;
   out.pool_id = options_.config.pool_managerd.pool_id;

@@ -189,6 +189,11 @@ void WorkerHost::signal(const base::WorkerId& id, Kill kill) {
   }
 }
 
+bool WorkerHost::is_ending(const base::WorkerId& id) const {
+  const auto it = running_.find(id.value);
+  return it != running_.end() && it->second.process.is_ending();
+}
+
 void WorkerHost::read_output(const std::string& id) {
   const Running& worker = running_.at(id);
   const bool goes_on = worker.process.read_output([&](std::string_view bytes) { worker.log->append(bytes); });

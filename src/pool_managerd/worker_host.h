@@ -58,6 +58,8 @@ class WorkerHost {
   // The process id. Errors: WORKER_START_FAILED, those of WorkerPorts::take(). REQUIRES: no worker of this id runs.
   base::Result<int> spawn(const worker_lifecycle::Spawn& command);
   void signal(const base::WorkerId& id, worker_lifecycle::Kill kill);
+  // Whether its process has begun to end, of which OnLeaving and OnExit tell later.
+  bool is_ending(const base::WorkerId& id) const;
 
   // Of workers whose pool manager was killed. Blocks, and goes on later with what the runtime does not remove now. REQUIRES: no worker
   // was spawned yet.

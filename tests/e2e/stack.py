@@ -334,7 +334,9 @@ class Stack:
 
     def submit(self, prompt="Once upon a time", max_tokens=32, expect=202, **fields):
         body = {"model": ALIAS, "prompt": prompt, "max_tokens": max_tokens, "seed": 7, **fields}
-        response = self.request("POST", "/v2/tasks", body)
+        # On a busy machine a pool may say that it still reads the model's file, and to come again.
+        response = wait_for("the model to be read", lambda: (
+            answer := self.request("POST", "/v2/tasks", body)) and b"MODEL_BEING_READ" not in answer.body and answer)
         assert response.status == expect, response.body
         return response.json
 

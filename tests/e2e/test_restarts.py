@@ -54,7 +54,13 @@ def test_workers_that_crash_are_started_ever_more_slowly_and_then_not_at_all():
 
 def run_and_lose(stack, job, attempt):
     """Waits for this run of a job and kills its worker."""
-    at = wait_for("the job to run", lambda: (now := stack.job(job))["status"] == "running" and now["attempts"] == attempt and now)
+
+    def runs():
+        now = stack.job(job)
+        assert now["attempts"] <= attempt, f"an attempt was spent on a worker that had ended: {now}"
+        return now if now["status"] == "running" and now["attempts"] == attempt else None
+
+    at = wait_for("the job to run", runs)
     worker = next(w for w in stack.workers() if w["worker_id"] == at["worker_id"])
     os.kill(worker["pid"], signal.SIGKILL)
 

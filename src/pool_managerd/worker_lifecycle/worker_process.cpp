@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <map>
 #include <string_view>
@@ -18,6 +19,7 @@
 
 #include "base/assert.h"
 #include "base/descriptor_limit.h"
+#include "base/file.h"
 
 extern char** environ;
 
@@ -176,6 +178,23 @@ bool WorkerProcess::read_output(const std::function<void(std::string_view)>& tak
     left -= static_cast<std::size_t>(got);
   }
   return true;
+}
+
+bool says_ending(std::string_view stat) {
+  constexpr unsigned kExiting = 0x4;
+  // The name before it is in brackets and may contain anything.
+  const std::size_t name_end = stat.rfind(')');
+  if (name_end == std::string_view::npos) return false;
+  char state = 0;
+  unsigned flags = 0;
+  const std::string rest(stat.substr(name_end + 1));
+  if (std::sscanf(rest.c_str(), " %c %*d %*d %*d %*d %*d %u", &state, &flags) != 2) return false;
+  return state == 'Z' || state == 'X' || (flags & kExiting) != 0;
+}
+
+bool WorkerProcess::is_ending() const {
+  const auto stat = base::read_file("/proc/" + std::to_string(pid_) + "/stat", 4096);
+  return stat && says_ending(*stat);
 }
 
 void WorkerProcess::terminate() {

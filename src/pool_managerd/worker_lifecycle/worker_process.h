@@ -19,6 +19,9 @@ struct SpawnOptions {
   int kept_fd = -1;  // open in the child as well, under its number, which is above 2; negative: none is
 };
 
+// What /proc/PID/stat says: a process with the kernel's flag PF_EXITING (include/linux/sched.h), a zombie, or one that is dead.
+bool says_ending(std::string_view stat);
+
 // Owns the child: the destructor kills and reaps it. Not thread-safe.
 class WorkerProcess {
  public:
@@ -33,6 +36,9 @@ class WorkerProcess {
   int pid() const { return pid_; }
   // Readable when the process has ended.
   int exit_fd() const { return pid_fd_; }
+  // Whether it has begun to end, which is before exit_fd() is readable: a process closes its sockets first, and on a busy machine it may
+  // be long until it has ended. False where it cannot be looked at.
+  bool is_ending() const;
   // Non-blocking read end of the child's output.
   int output_fd() const { return output_fd_; }
   // Gives `take` what has come, at most as much as the pipe holds: a child that never stops writing keeps nobody, and all that one has

@@ -98,6 +98,20 @@ TEST(WorkerProcess, OneReadIsAPipeFull) {
   }
 }
 
+// A worker that is killed breaks off its connections before it has ended, so orchestratord may ask in between.
+TEST(WorkerProcess, ItIsKnownToEndBeforeItHasEnded) {
+  EXPECT_FALSE(says_ending("17 (a) Z (b) S 1 17 17 0 -1 4194560 99 0 0"));
+  EXPECT_TRUE(says_ending("17 (worker-orcd) R 1 17 17 0 -1 4194564 99 0 0")) << "PF_EXITING";
+  EXPECT_TRUE(says_ending("17 (worker-orcd) Z 1 17 17 0 -1 4194560 99 0 0"));
+  EXPECT_FALSE(says_ending("")) << "without /proc";
+  auto waits = shell("exec sleep 1000");
+  ASSERT_TRUE(waits);
+  EXPECT_FALSE(waits->is_ending());
+  waits->kill_group();
+  wait_exit(*waits);
+  EXPECT_TRUE(waits->is_ending()) << "a zombie that nobody has collected yet";
+}
+
 // WLIFE-10040: SIGKILL reaches the whole group, so nothing of a worker survives it.
 TEST(WorkerProcess, KillReachesTheGroup) {
   auto process = shell("sleep 1000 & echo $!; wait");
