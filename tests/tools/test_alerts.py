@@ -12,6 +12,8 @@ import yaml
 CASES = {
     "LlorchNoPoolHealthy": ({'orchd_pools{status="healthy"}': "0x30"}, {}, 0, {'orchd_pools{status="healthy"}': "0 1x30"}),
     "LlorchPoolUnhealthy": ({'orchd_pools{status="unhealthy"}': "2x30"}, {}, 2, {'orchd_pools{status="unhealthy"}': "0 1 0x30"}),
+    "LlorchGpuUnhealthy": ({'pool_mgr_gpu_healthy{pool_id="p",gpu_id="1"}': "1 0x30", 'pool_mgr_gpu_healthy{pool_id="p",gpu_id="0"}': "1x30"},
+                           {"pool_id": "p", "gpu_id": "1"}, 0, {'pool_mgr_gpu_healthy{pool_id="p",gpu_id="1"}': "1x30"}),
     # Also long after orchestratord has forgotten the node's pool.
     "LlorchDaemonDown": ({'up{job="llama-orch",instance="node:9200"}': "1 0x30", 'orchd_pools{status="unhealthy"}': "0 0 1x6 0x30"},
                          {"job": "llama-orch", "instance": "node:9200"}, 0, {'up{job="llama-orch",instance="node:9200"}': "0 1x30", 'up{job="other"}': "0x30"}),
@@ -21,8 +23,11 @@ CASES = {
                               'pool_mgr_heartbeats_sent_total{pool_id="p",outcome="success"}': "0+2x30"}, {"pool_id": "p"}, 0.5,
                              {'pool_mgr_heartbeats_sent_total{pool_id="p",outcome="failure"}': "0+1x30",
                               'pool_mgr_heartbeats_sent_total{pool_id="p",outcome="success"}': "0+20x30"}),
-    "LlorchJobsRefused": ({'orchd_tasks_enqueued_total{outcome="rejected"}': "0+10x30", 'orchd_tasks_enqueued_total{outcome="accepted"}': "0+10x30"},
-                          {}, 0.5, {'orchd_tasks_enqueued_total{outcome="accepted"}': "0+10x30", 'orchd_tasks_enqueued_total{outcome="rejected"}': "1x30"}),
+    # A tenant that submits beyond its quotas in a loop is refused as often as it likes.
+    "LlorchJobsRefused": ({'tasks_rejected_total{reason="QUEUE_FULL"}': "0+10x30", 'orchd_tasks_enqueued_total{outcome="rejected"}': "0+10x30",
+                           'orchd_tasks_enqueued_total{outcome="accepted"}': "0+10x30"}, {}, 0.5,
+                          {'tasks_rejected_total{reason="QUOTA_EXCEEDED"}': "0+10x30", 'tasks_rejected_total{reason="QUEUE_FULL"}': "1x30",
+                           'orchd_tasks_enqueued_total{outcome="rejected"}': "0+10x30", 'orchd_tasks_enqueued_total{outcome="accepted"}': "0+10x30"}),
     "LlorchJobsFail": ({'orchd_tasks_finished_total{status="failed"}': "0+1x30", 'orchd_tasks_finished_total{status="completed"}': "0+9x30"}, {}, 0.1,
                        {'orchd_tasks_finished_total{status="failed"}': "0+1x30", 'orchd_tasks_finished_total{status="completed"}': "0+99x30"}),
     "LlorchQueueStands": ({'orchd_queue_depth{priority="batch"}': "3x30", "tasks_started_total": "7x30"}, {}, 3,

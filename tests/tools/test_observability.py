@@ -18,7 +18,7 @@ ALERTS = ROOT / "packaging/observability/alerts.yml"
 DASHBOARD = ROOT / "packaging/observability/dashboard.json"
 WORDS = {"sum", "by", "rate", "increase", "histogram_quantile", "and", "or", "le"}
 GUIDE = ROOT / "docs/guide/operations.md"
-SOURCES = [ROOT / path for path in ("src/orchestratord/http/metrics.cpp", "src/pool_managerd/control_api/metrics.cpp", "src/worker/metrics.cpp")]
+SOURCES = [ROOT / path for path in ("src/orchestratord/http/metrics.cpp", "src/pool_managerd/control_api/metrics.cpp", "src/worker/metrics.cpp", "src/base/error_code.h")]
 
 
 def described():
