@@ -73,6 +73,28 @@ TEST_F(AdmissionTest, AnOmittedMaxTokensIsWhatTheContextHasLeft) {
   EXPECT_NE(full.body.find("CONTEXT_TOO_LARGE"), std::string::npos) << full.body;
 }
 
+// A request that names no number is not refused for what nobody asked for: also the first of the day, before its account is known.
+TEST_F(AdmissionTest, AnOmittedMaxTokensIsAtMostWhatTheDayHasLeft) {
+  options_.config.orchestratord.quotas.token_budget_daily = 60;
+  start_with_pool();
+  const std::string chat = R"({"model":"demo","messages":[{"role":"user","content":"Hi"}])";  // 8 tokens
+  EXPECT_EQ(client_->post("/v2/tasks/preview", R"({"model":"demo","prompt":"Once"})").status, 200);
+  client_->read(events_path(client_->submit(R"({"model":"demo","prompt":"Once","max_tokens":16})")));
+  const net::Response first = client_->post("/v1/chat/completions", chat + "}");
+  EXPECT_EQ(first.status, 200) << first.body;
+  EXPECT_EQ(pool_->last_request().max_tokens, 60 - 20 - 8);
+  EXPECT_EQ(client_->post("/v1/chat/completions", chat + R"(,"max_tokens":100})").status, 400) << "it says so itself";
+  const net::Response spent = client_->post("/v1/chat/completions", chat + "}");
+  EXPECT_EQ(spent.status, 429) << spent.body;
+}
+
+TEST_F(AdmissionTest, AnOmittedMaxTokensOfTheFirstJobOfTheDayIsTheDaysBudget) {
+  options_.config.orchestratord.quotas.token_budget_daily = 60;
+  start_with_pool();
+  client_->read(events_path(client_->submit(R"({"model":"demo","prompt":"Once"})")));
+  EXPECT_EQ(pool_->last_request().max_tokens, 60 - 4);
+}
+
 // Clients of other systems' APIs ask for as much as they like, and end where the server or the context does.
 TEST_F(AdmissionTest, AMaxTokensThatIsTooLargeIsLoweredForClientsOfOtherApis) {
   options_.config.orchestratord.limits.max_tokens = 20;

@@ -39,4 +39,11 @@ std::optional<base::Error> AdmissionBoard::arrival_refusal(const std::string& ac
   return it->second.throttle->refusal(0, now.mono_ms);
 }
 
+std::optional<std::int64_t> AdmissionBoard::tokens_left(const std::string& account, base::Time now) const {
+  const std::lock_guard lock(mutex_);
+  const auto it = standings_.find(account);
+  if (it == standings_.end() || !it->second.quota) return std::nullopt;
+  return it->second.quota->left(now.unix_ms);
+}
+
 }  // namespace llorch::orchestratord::http

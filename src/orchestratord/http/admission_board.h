@@ -33,6 +33,8 @@ class AdmissionBoard {
   std::optional<base::Error> refusal(const Newcomer& newcomer, base::Time now) const;
   // The error that the core would give to work that becomes no job: QUOTA_EXCEEDED, of the throttle alone.
   std::optional<base::Error> arrival_refusal(const std::string& account, base::Time now) const;
+  // Of the day's budget of this account; absent: it has none, or the core has told nothing of it yet, for it has used nothing.
+  std::optional<std::int64_t> tokens_left(const std::string& account, base::Time now) const;
 
  private:
   mutable std::mutex mutex_;

@@ -88,6 +88,12 @@ std::optional<base::Error> QuotaTable::Standing::refusal(const Tokens& tokens, s
 
 std::optional<base::Error> QuotaTable::Standing::refusal(std::int64_t tokens, std::string_view how_many,
                                                          std::int64_t unix_ms) const {
+std::int64_t QuotaTable::Standing::left(std::int64_t unix_ms) const {
+  State state = state_;
+  state.turn_to(unix_ms / kDayMs);
+  return std::max<std::int64_t>(0, budget_ - state.open.used - state.reserved);
+}
+
   State state = state_;
   state.turn_to(unix_ms / kDayMs);
   const std::int64_t budget = budget_;

@@ -53,6 +53,8 @@ class QuotaTable {
     std::optional<base::Error> refusal(const Tokens& tokens, std::int64_t unix_ms) const;
 
    private:
+    // Of today's budget, what is neither used nor reserved; 0 at least.
+    std::int64_t left(std::int64_t unix_ms) const;
     friend class QuotaTable;
     std::optional<base::Error> refusal(std::int64_t tokens, std::string_view how_many, std::int64_t unix_ms) const;
     std::int64_t budget_ = 0;

@@ -246,6 +246,22 @@ TEST(Quota, AStandingRefusesAsTheTableDoes) {
   EXPECT_FALSE(q.standing("a")->refusal(41, kNoon));
 }
 
+// What is left is what just passes, today and on the day after.
+TEST(Quota, AStandingSaysWhatIsLeft) {
+  constexpr std::int64_t kNextNoon = kNoon + 24LL * 3600 * 1000;
+  QuotaTable q = daily(100);
+  EXPECT_EQ(q.standing("a")->left(kNoon), 100) << "of one that never came";
+  q.reserve("a", 90);
+  q.settle("a", {.reserved = 60, .used = 50, .ended_unix_ms = kNoon});
+  const auto standing = *q.standing("a");
+  EXPECT_EQ(standing.left(kNoon), 20);
+  EXPECT_FALSE(standing.refusal(20, kNoon));
+  EXPECT_TRUE(standing.refusal(21, kNoon));
+  EXPECT_EQ(standing.left(kNextNoon), 70) << "what is reserved stays so";
+  q.reserve("a", 1000);  // as after a restart with a smaller budget
+  EXPECT_EQ(q.standing("a")->left(kNoon), 0);
+}
+
 // With bounds alone nothing is refused that might pass, nor with a code that might be another.
 TEST(Quota, AStandingLeavesOpenWhatBoundsLeaveOpen) {
   QuotaTable q = daily(100);

@@ -52,6 +52,19 @@ base::Result<> check_prompt_logprobs(const wire::SamplingRequest& sampling, cons
   return wire::validate_prompt_logprobs(sampling, prompt_tokens);
 }
 
+// `most` tokens behind a prompt of a caller that names no number, or fewer: what its day's budget has left.
+std::int64_t within_the_day(const Context& context, const std::string& account, std::int64_t prompt_tokens,
+                            std::int64_t most) {
+  const base::Time now = context.clock->now();
+  auto left = context.board->tokens_left(account, now);
+  if (!left) {
+    const auto& config = context.config->orchestratord;
+    const auto unused = core::sessions::QuotaTable(config.quotas, config.tenants).standing(account);
+    if (unused) left = unused->left(now.unix_ms);
+  }
+  return left ? std::min(most, std::max<std::int64_t>(*left - prompt_tokens, 1)) : most;
+}
+
 Error stopping_error() {
   return Error{ErrorCode::kShuttingDown, "orchestratord is stopping; try again when it is back", {}}.with(
       "retry_after_ms", std::int64_t{1000});
@@ -378,13 +391,16 @@ void Submitter::hand_on_text(const PendingPtr& pending, const std::string& model
   }
   const wire::SubmitRequest& request = pending->request;
   const std::string& text = request.prompt ? request.prompt->text : request.messages->text;
+  const auto tokens_in = static_cast<std::int64_t>(text.size());
+  std::int64_t max_tokens =
+      engine_max_tokens(request, model.facts, context_.config->orchestratord.limits.max_tokens, pending->long_outputs);
+  if (!request.max_tokens) max_tokens = within_the_day(context_, pending->caller.account, tokens_in, max_tokens);
   make_job(pending, model_ref, model,
            {.job_id = pending->job_id,
             .prompt_tokens = {},
-            .tokens_in = static_cast<std::int64_t>(text.size()),
+            .tokens_in = tokens_in,
             .prompt_sha256 = base::to_hex(base::sha256(text)),
-            .max_tokens = engine_max_tokens(request, model.facts, context_.config->orchestratord.limits.max_tokens,
-                                            pending->long_outputs)});
+            .max_tokens = max_tokens});
 }
 
 void Submitter::make_job(const PendingPtr& pending, const std::string& model_ref, const models::KnownModel& model,
@@ -429,8 +445,8 @@ void Submitter::make_job(const PendingPtr& pending, const std::string& model_ref
   enqueue(pending, job);
 }
 
-// What limits, context and session leave, if the client does not say or asks for more and its API cuts that. A prompt that leaves
-// nothing is refused by the core.
+// What limits and context leave, if the client does not say or asks for more and its API cuts that; if it does not say, also what its
+// session and its day leave. A prompt that leaves nothing is refused by the core.
 std::int64_t Submitter::max_tokens_of(const Pending& pending, const wire::ModelFacts& facts,
                                       std::size_t prompt_tokens) const {
   const auto& config = context_.config->orchestratord;
@@ -442,6 +458,7 @@ std::int64_t Submitter::max_tokens_of(const Pending& pending, const wire::ModelF
   std::int64_t most = std::min(wanted.value_or(config.limits.max_tokens), config.limits.max_tokens);
   if (context > 0) most = std::min(most, context - prompt);
   if (pending.session_tokens) most = std::min(most, *pending.session_tokens - prompt);
+  if (!wanted) most = within_the_day(context_, pending.caller.account, prompt, most);
   return std::max<std::int64_t>(most, 1);
 }
 
