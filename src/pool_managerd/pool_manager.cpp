@@ -25,6 +25,7 @@
 #include "net/server.h"
 #include "pool_managerd/control_api/metrics.h"
 #include "pool_managerd/control_api/routes.h"
+#include "pool_managerd/control_api/worker_metrics.h"
 #include "pool_managerd/directory_watch.h"
 #include "pool_managerd/engines/engine_table.h"
 #include "pool_managerd/engines/installs_at_start.h"
@@ -59,6 +60,7 @@ namespace {
 constexpr std::int64_t kDeviceRefreshMs = 5'000;
 constexpr std::int64_t kDirectoryLookMs = 2'000;
 constexpr std::int64_t kProbeTimeoutMaxMs = 5'000;
+constexpr std::int64_t kMetricsTimeoutMs = 2'000;  // of a worker; Prometheus waits for 10 s
 constexpr std::int64_t kShutdownTimeoutMs = 5'000;
 constexpr std::int64_t kLeaveTimeoutMs = 5'000;  // POOLREG-18050
 constexpr std::int64_t kServerStopGraceMs = 500;
@@ -363,14 +365,27 @@ control_api::Operations PoolManager::Impl::operations() {
   };
   out.metrics = [this](ExchangePtr exchange) {
     on_main([this, exchange] {
-      net::Response response{.status = 200, .headers = {{"Content-Type", "text/plain; version=0.0.4"}}};
-      response.body = control_api::metrics_text({.state = state(),
-                                                 .workers = lifecycle_.counters(),
-                                                 .registration = link_->counters(),
-                                                 .pulls = provisioner_->counters(),
-                                                 .connected = link_->connected(),
-                                                 .log_lines_dropped = base::log_lines_dropped()});
-      exchange->respond(std::move(response));
+      std::string own = control_api::metrics_text({.state = state(),
+                                                   .workers = lifecycle_.counters(),
+                                                   .registration = link_->counters(),
+                                                   .pulls = provisioner_->counters(),
+                                                   .connected = link_->connected(),
+                                                   .log_lines_dropped = base::log_lines_dropped()});
+      std::vector<net::ClientRequest> asked;
+      for (const wire::WorkerInfo& worker : lifecycle_.workers()) {
+        if (worker.uri.empty()) continue;
+        net::ClientRequest request;
+        request.url = worker_url(worker.uri) + "/metrics";
+        request.bearer = access_.credential.control_token();
+        request.timeout_ms = kMetricsTimeoutMs;
+        asked.push_back(std::move(request));
+      }
+      control_api::ask_workers(client_, std::move(asked),
+                               [exchange, own = std::move(own)](const std::vector<std::string>& texts) {
+                                 exchange->respond({.status = 200,
+                                                    .headers = {{"Content-Type", "text/plain; version=0.0.4"}},
+                                                    .body = control_api::with_workers(own, texts)});
+                               });
     });
   };
   out.describe = [this](std::string ref, model_catalog::WorkerShape shape, bool reread, ExchangePtr exchange) {

@@ -13,7 +13,12 @@ def scrape(stack):
     worker = stack.ready_worker()
     urls = {"orchestratord": stack.url, "pool-managerd": stack.pool_url, "worker-orcd": worker["uri"]}
     texts = {name: request(url, path="/metrics").body.decode() for name, url in urls.items()}
-    return texts, {name: parse(text) for name, text in texts.items()}
+    families = {name: parse(text) for name, text in texts.items()}
+    of_pool = families["pool-managerd"]
+    told = {name: of_pool.pop(name) for name in list(of_pool) if name.startswith("worker_")}  # its worker's, beside its own
+    assert told.keys() == families["worker-orcd"].keys()
+    assert all([labels for labels, _ in told[name].series] == [labels for labels, _ in family.series] for name, family in families["worker-orcd"].items())
+    return texts, families
 
 
 def serve(stack, count):

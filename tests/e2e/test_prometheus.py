@@ -13,8 +13,8 @@ from stack import OFTEN_HEARD, REPO, Stack, request, wait_for
 
 PROMETHEUS = shutil.which("prometheus")
 OBSERVABILITY = REPO / "packaging/observability"
-# Panels of what has not happened yet, or of workers, whose ports Prometheus is not told here.
-MAY_BE_EMPTY_OF = ("worker_", "status=\"failed\"", "rejected", "reason=", "dropped", "errors", "timeouts", "retries", "drain", "optimizer",
+# Panels of what has not happened yet.
+MAY_BE_EMPTY_OF = ("worker_failures", "status=\"failed\"", "rejected", "reason=", "dropped", "errors", "timeouts", "retries", "drain", "optimizer",
                    "backpressure", "canceled", "traces")
 
 

@@ -93,6 +93,16 @@ def test_every_role_at_every_route(guarded_stack, routes):
     assert counted > 2 * len(routes)
 
 
+def test_a_reader_reads_the_metrics_of_workers_at_their_pool(guarded_stack, routes):
+    """A worker knows no reader's token. Its pool tells its series: those of each worker, of another system's engine too."""
+    assert {"worker-orcd", "worker-adapterd"} <= {daemon for daemon, _, _ in routes}  # one of each kind is there
+    told = send(guarded_stack.pool_url, "GET", "/metrics", headers=bearer(READER)).body.decode()
+    for worker in guarded_stack.workers():
+        assert send(worker["uri"], "GET", "/metrics", headers=bearer(READER)).code == "BAD_TOKEN"
+        assert re.search(rf'^worker_slots{{[^}}]*worker_id="{worker["worker_id"]}"', told, re.M), worker
+    assert told.count("# TYPE worker_slots gauge\n") == 1
+
+
 def test_every_other_method_is_refused(guarded_stack, routes):
     """Nothing is served beside the routes: methods that a path does not take are 405 for the operator and 401 for nobody."""
     def matches(pattern, path):

@@ -33,6 +33,8 @@ TEST_F(DaemonTest, StartReadyStop) {
   const auto log = directory / "state/logs/worker-a.log";
   EXPECT_TRUE(fs::exists(log));
   EXPECT_EQ(fs::status(log).permissions() & fs::perms::mask, fs::perms::owner_read | fs::perms::owner_write);
+  const std::string of_worker = R"(worker_slots{worker_id="worker-a"} 1)";
+  EXPECT_NE(call("GET", "/metrics").body.find(of_worker), std::string::npos);
   EXPECT_EQ(call("POST", "/v2/workers/stop", R"({"worker_id":"worker-a"})").status, 200);
   const auto report = expect_gone("worker-a");
   EXPECT_EQ(report.category, FailureCategory::kExplicitStop);
@@ -40,6 +42,7 @@ TEST_F(DaemonTest, StartReadyStop) {
   EXPECT_EQ(report.vram_released_bytes, info->vram_bytes);
   const std::string metrics = call("GET", "/metrics").body;
   EXPECT_NE(metrics.find(R"(pool_mgr_worker_starts_total{outcome="success")"), std::string::npos);
+  EXPECT_EQ(metrics.find(of_worker), std::string::npos);
   EXPECT_EQ(call("GET", "/health").status, 200);
 }
 

@@ -1,4 +1,4 @@
-// A worker that computes nothing: serves /health and /shutdown, says ready, and misbehaves as its id asks:
+// A worker that computes nothing: serves /health, /metrics and /shutdown, says ready, and misbehaves as its id asks:
 // "...-crash" fails to load, "...-mute" never says ready, "...-hang" stops answering once ready, "...-stubborn" ignores
 // every request to stop, "...-greedy" claims more memory than it was given, "...-hasher" tells the digest of the model's files,
 // "...-liar" another one, "...-loading" says that it has loaded three quarters and stays there. Over several devices it holds less on the later ones.
@@ -100,6 +100,9 @@ int main(int argc, char** argv) {
     health.status = "healthy";
     health.worker_id = id;
     exchange->respond(net::http::json_response(200, wire::encode(health)));
+  });
+  server.route("GET", "/metrics", net::Scope::kReader, [&](net::Request, net::ExchangePtr exchange) {
+    exchange->respond({200, {}, "# TYPE worker_slots gauge\nworker_slots{worker_id=\"" + id + "\"} 1\n"});
   });
   server.route("POST", "/shutdown", net::Scope::kPublic, [&](net::Request, net::ExchangePtr exchange) {
     exchange->respond(net::http::json_response(202, "{}"));
