@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <exception>
 #include <limits>
+#include <optional>
 #include <string_view>
 
 #include "base/build_id.h"
@@ -178,8 +179,12 @@ void add_chat(CLI::App& app, const GlobalOptions& global, RunOptions& run, int& 
   chat->callback([&] { code = chat_with_model(global, run); });
 }
 
-void add_job_commands(CLI::App& app, GlobalOptions& global, RunOptions& run, std::string& job_id,
-                      std::int64_t& interval_ms, int& code) {
+struct JobOptions {
+  std::string job_id;
+  std::string tenant;
+  std::int64_t interval_ms = 1000;  // of `top`
+};
+void add_job_commands(CLI::App& app, GlobalOptions& global, RunOptions& run, JobOptions& job, int& code) {
   CLI::App* prompt = app.add_subcommand("run", "Run a prompt and stream the answer; Ctrl-C cancels the job");
   prompt->add_option("MODEL", run.model, "A name, a .gguf file, a Hugging Face directory, or a reference to pull")
       ->required();
@@ -226,15 +231,17 @@ void add_job_commands(CLI::App& app, GlobalOptions& global, RunOptions& run, std
   });
   add_chat(app, global, run, code);
 
-  app.add_subcommand("ps", "Jobs: waiting, running, recently ended")->callback([&] { code = ps(global); });
+  CLI::App* list = app.add_subcommand("ps", "Jobs: waiting, running, recently ended");
+  CLI::Option* of_tenant = list->add_option("--tenant", job.tenant, "Of this tenant alone; for operators");
+  list->callback([&, of_tenant] { code = ps(global, of_tenant->empty() ? std::nullopt : std::optional(job.tenant)); });
   app.add_subcommand("queue", "Waiting jobs in the order they will start, and what each waits for")->callback([&] {
     code = queue(global);
   });
   CLI::App* top = app.add_subcommand("top", "Queue, devices, workers and tokens/s, until Ctrl-C; in a pipe once");
-  top->add_option("--interval-ms", interval_ms, "Between two looks")
+  top->add_option("--interval-ms", job.interval_ms, "Between two looks")
       ->check(CLI::Range(std::int64_t{100}, std::int64_t{3'600'000}))
       ->capture_default_str();
-  top->callback([&] { code = watch_stack(global, interval_ms); });
+  top->callback([&] { code = watch_stack(global, job.interval_ms); });
   app.add_subcommand("ls", "Models that can be run, and their workers")->callback([&] { code = ls(global); });
   CLI::App* cache = app.add_subcommand("cache", "The prefix caches of the workers");
   cache->require_subcommand(1);
@@ -243,15 +250,19 @@ void add_job_commands(CLI::App& app, GlobalOptions& global, RunOptions& run, std
   });
   CLI::App* show_command = app.add_subcommand("show", "One model, or one job with what it waits for or how it ended");
   show_command
-      ->add_option("MODEL|JOB", job_id, "A model's name; a job's id, or as much of it as no other one begins with")
+      ->add_option("MODEL|JOB", job.job_id, "A model's name; a job's id, or as much of it as no other one begins with")
       ->required();
-  show_command->callback([&] { code = show(global, job_id); });
+  show_command->callback([&] { code = show(global, job.job_id); });
   CLI::App* attach = app.add_subcommand("attach", "Stream a job from its first token; Ctrl-C leaves it running");
-  attach->add_option("JOB", job_id, "As for `show`")->required();
-  attach->callback([&] { code = attach_to_job(global, job_id); });
-  CLI::App* cancel = app.add_subcommand("cancel", "Cancel a job");
-  cancel->add_option("JOB", job_id, "As for `show`")->required();
-  cancel->callback([&] { code = cancel_job(global, job_id); });
+  attach->add_option("JOB", job.job_id, "As for `show`")->required();
+  attach->callback([&] { code = attach_to_job(global, job.job_id); });
+  CLI::App* cancel = app.add_subcommand("cancel", "Cancel a job, or all of a tenant that wait or run");
+  cancel->add_option("JOB", job.job_id, "As for `show`");
+  CLI::Option* all_of =
+      cancel->add_option("--tenant", job.tenant, "All of this tenant that wait or run; for operators");
+  cancel->require_option(1);
+  cancel->callback(
+      [&, all_of] { code = all_of->empty() ? cancel_job(global, job.job_id) : cancel_jobs_of(global, job.tenant); });
 }
 
 void add_pool_commands(CLI::App& app, const GlobalOptions& global, PoolOptions& options, int& code) {
@@ -383,8 +394,7 @@ int run_cli(int argc, const char* const* argv) {
   LogsOptions logs;
   ConfigOptions config;
   models::ModelOptions models;
-  std::string job_id;
-  std::int64_t interval_ms = 1000;  // of `top`
+  JobOptions job;
   int code = kOk;
 
   CLI::App app("llorch: run language models on your own machines", "llorch");
@@ -427,7 +437,7 @@ int run_cli(int argc, const char* const* argv) {
   CLI::App* restore = app.add_subcommand("restore", "Read jobs from such a file into an empty state directory");
   restore->add_option("FILE", backup_file)->required();
   restore->callback([&] { code = copy_store(global, StoreCopy::kRestore, backup_file); });
-  add_job_commands(app, global, run, job_id, interval_ms, code);
+  add_job_commands(app, global, run, job, code);
   add_session_commands(app, global, session, code);
   add_pool_commands(app, global, pool, code);
   add_verify(app, global, verify, code);

@@ -53,7 +53,8 @@ int plan_engine(const GlobalOptions& global, const std::string& name);
 int install_engine(const GlobalOptions& global, const std::string& name);
 int remove_engine(const GlobalOptions& global, const std::string& name);
 
-int ps(const GlobalOptions& global);
+// `tenant`: of this one alone.
+int ps(const GlobalOptions& global, const std::optional<std::string>& tenant);
 int queue(const GlobalOptions& global);
 // The id of the one job that begins so, among the newest 3,000; `job_id` itself if there is none, or if it is no part of an id. Standard
 // error says (`json`: as an object) where older ones were not looked at. Errors: INVALID_PARAMS for several, or what is no id;
@@ -64,6 +65,8 @@ int ls(const GlobalOptions& global);
 int show(const GlobalOptions& global, const std::string& name);
 int show_job(const GlobalOptions& global, const std::string& job_id);
 int cancel_job(const GlobalOptions& global, const std::string& job_id);
+// Those that wait or run now. What fails for one is reported with it and holds up no other; the first failure's exit code.
+int cancel_jobs_of(const GlobalOptions& global, const std::string& tenant);
 int clear_cache(const GlobalOptions& global);
 
 int create_session(const GlobalOptions& global, const wire::CreateSessionRequest& request);

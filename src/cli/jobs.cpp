@@ -5,6 +5,7 @@
 #include <boost/json.hpp>
 #include <cctype>
 #include <functional>
+#include <iterator>
 #include <optional>
 
 #include "base/error_detail.h"
@@ -42,11 +43,14 @@ bool is_of_a_later_page(const base::Error& error) {
          (error.code == base::ErrorCode::kInvalidParams && base::has_detail(error, "field", "before"));
 }
 
-// Shows the jobs to `look`, the newest first and at most 3,000 of them, until it returns true: it has seen enough.
-base::Result<Look> look_through(Api& api, const std::function<bool(JobView& job)>& look) {
+// Shows the jobs to `look`, the newest first and at most 3,000 of them, until it returns true: it has seen enough. Those of `tenant`
+// alone, if one is named; a server that knows no such list answers with all jobs and says of none whose it is.
+base::Result<Look> look_through(Api& api, const std::function<bool(JobView& job)>& look,
+                                const std::optional<std::string>& tenant = std::nullopt) {
+  const std::string of_tenant = tenant ? "&tenant=" + net::http::percent_encode(*tenant) : std::string();
   std::size_t seen = 0;
   for (std::string path = "/v2/tasks?limit=1000";;) {
-    const auto body = api.call("GET", path);
+    const auto body = api.call("GET", path + of_tenant);
     if (!body && seen > 0 && is_of_a_later_page(body.error())) {
       return Look{fmt::format("jobs before the newest {} were not looked at: {}", seen, body.error().message),
                   body.error()};
@@ -55,6 +59,7 @@ base::Result<Look> look_through(Api& api, const std::function<bool(JobView& job)
     auto list = TRY(wire::decode<wire::JobList>(*body));
     for (JobView& job : list.tasks) {
       ++seen;
+      if (tenant && job.tenant_id != tenant) continue;
       if (look(job)) return Look{};
     }
     if (!list.next_before || list.tasks.empty()) return Look{};
@@ -71,6 +76,23 @@ void say_left_out(const std::string& what, bool json) {
   } else {
     print_text(stderr, "llorch: {}\n", without_controls(what));
   }
+}
+
+// With a column TENANT before the last one where a tenant's job is listed. REQUIRES: a row for each job.
+void print_jobs(std::vector<std::string> header, std::vector<std::vector<std::string>> rows,
+                const std::vector<JobView>& jobs) {
+  if (std::ranges::any_of(jobs, [](const JobView& job) { return job.tenant_id.has_value(); })) {
+    header.insert(std::prev(header.end()), "TENANT");
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+      rows[i].insert(std::prev(rows[i].end()), jobs[i].tenant_id.value_or("-"));
+    }
+  }
+  print_table(header, std::move(rows));
+}
+
+base::Result<> check_tenant(const std::optional<std::string>& tenant) {
+  if (!tenant || base::is_valid_identifier(*tenant)) return {};
+  return base::fail(base::ErrorCode::kInvalidParams, "a tenant's id is 1 to 64 characters of A-Z, a-z, 0-9, _ and -");
 }
 
 // A call about one job: "/v2/tasks/{id}" and `rest`.
@@ -130,21 +152,23 @@ int queue(const GlobalOptions& global) {
     rows.push_back({std::to_string(*job.queue_position), job.job_id, job.model,
                     start_ms ? fmt::format("{:.1f} s", static_cast<double>(*start_ms) / 1000) : "?", waiting_for(job)});
   }
-  print_table({"POS", "JOB", "MODEL", "STARTS IN", "WHY"}, rows);
+  print_jobs({"POS", "JOB", "MODEL", "STARTS IN", "WHY"}, std::move(rows), list.tasks);
   return kOk;
 }
 
-int ps(const GlobalOptions& global) {
+int ps(const GlobalOptions& global, const std::optional<std::string>& tenant) {
+  if (const auto named = check_tenant(tenant); !named) return report(named.error(), global.json);
   const auto api = Api::connect(global);
   if (!api) return report(api.error(), global.json);
   wire::JobList list;
   std::size_t seen = 0;
-  const auto looked = look_through(**api, [&](JobView& job) {
+  const auto note = [&](JobView& job) {
     // Of those that have ended the newest; what waits or runs may be older than them.
     if (++seen == kRecentJobs + 1) list.next_before = list.tasks.back().job_id;
     if (seen <= kRecentJobs || !wire::is_terminal(job.status)) list.tasks.push_back(std::move(job));
     return false;
-  });
+  };
+  const auto looked = look_through(**api, note, tenant);
   if (!looked) return report(looked.error(), global.json);
   say_left_out(looked->left_out, global.json);
   if (global.json) return fmt::print("{}\n", wire::encode(list)), kOk;
@@ -154,7 +178,7 @@ int ps(const GlobalOptions& global) {
                     job.queue_position ? std::to_string(*job.queue_position) : "-",
                     fmt::format("{}/{}", job.tokens_in, job.tokens_out), job.submitted_at, waiting_for(job)});
   }
-  print_table({"JOB", "STATUS", "MODEL", "POS", "IN/OUT", "SUBMITTED", "WHY"}, rows);
+  print_jobs({"JOB", "STATUS", "MODEL", "POS", "IN/OUT", "SUBMITTED", "WHY"}, std::move(rows), list.tasks);
   return kOk;
 }
 
@@ -178,6 +202,7 @@ int show_job(const GlobalOptions& global, const std::string& job_id) {
       "job        {}\nstatus     {}\nmodel      {} ({})\nsubmitted  {}\nattempts   {}\ntokens     {} in, {} out\n",
       job->job_id, status_word(*job), job->model, job->model_ref, job->submitted_at, job->attempts, job->tokens_in,
       job->tokens_out);
+  if (job->tenant_id) print_text("tenant     {}\n", *job->tenant_id);
   if (job->queue_position) print_text("position   {}\n", *job->queue_position);
   if (job->predicted_start_ms) print_text("starts in  {} ms (predicted)\n", *job->predicted_start_ms);
   if (job->reason) print_text("waits for  {} ({})\n", without_controls(job->reason->human), job->reason->code);
@@ -195,14 +220,46 @@ int show_job(const GlobalOptions& global, const std::string& job_id) {
   return kOk;
 }
 
-int cancel_job(const GlobalOptions& global, const std::string& job_id) {
-  const auto body = fetch_job(global, "POST", job_id, "/cancel");
-  if (!body) return report(body.error(), global.json);
-  if (global.json) return fmt::print("{}\n", *body), kOk;
-  const auto reply = wire::decode<wire::CancelReply>(*body);
+namespace {
+
+int print_cancelled(const GlobalOptions& global, const std::string& body) {
+  if (global.json) return fmt::print("{}\n", body), kOk;
+  const auto reply = wire::decode<wire::CancelReply>(body);
   if (!reply) return report(reply.error(), global.json);
   print_text("{}: {}\n", reply->job_id, reply->status);
   return kOk;
+}
+
+}  // namespace
+
+int cancel_job(const GlobalOptions& global, const std::string& job_id) {
+  const auto body = fetch_job(global, "POST", job_id, "/cancel");
+  if (!body) return report(body.error(), global.json);
+  return print_cancelled(global, *body);
+}
+
+int cancel_jobs_of(const GlobalOptions& global, const std::string& tenant) {
+  if (const auto named = check_tenant(tenant); !named) return report(named.error(), global.json);
+  const auto api = Api::connect(global);
+  if (!api) return report(api.error(), global.json);
+  std::vector<std::string> live;  // the newest first: none that waits starts in the place of one that was ended
+  const auto note = [&](const JobView& job) {
+    if (!wire::is_terminal(job.status)) live.push_back(job.job_id);
+    return false;
+  };
+  const auto looked = look_through(**api, note, tenant);
+  if (!looked) return report(looked.error(), global.json);
+  say_left_out(looked->left_out, global.json);
+  int code = kOk;
+  for (const std::string& job_id : live) {
+    auto body = (*api)->call("POST", "/v2/tasks/" + job_id + "/cancel");
+    const int ended =
+        body ? print_cancelled(global, *body) : report(std::move(body).error().with("job_id", job_id), global.json);
+    if (code == kOk) code = ended;
+    if (ended == kUnreachable) break;
+  }
+  if (live.empty() && !global.json) print_text(stderr, "llorch: no job of {} waits or runs\n", tenant);
+  return code;
 }
 
 }  // namespace llorch::cli

@@ -331,6 +331,8 @@ struct Table<JobView> {
     return {required("job_id", &S::job_id),
             required("task_id", &S::task_id),
             optional("session_id", &S::session_id),
+            optional("tenant_id", &S::tenant_id,
+                     "The tenant whose job it is; told to operators alone. Omitted: its caller is no tenant."),
             required("status", &S::status),
             required("model", &S::model),
             required("model_ref", &S::model_ref),

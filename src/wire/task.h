@@ -171,6 +171,7 @@ struct JobView {
   std::string job_id;
   std::string task_id;
   std::optional<std::string> session_id;
+  std::optional<std::string> tenant_id;  // whose job it is, in answers to operators
   JobStatus status = JobStatus::kQueued;
   std::string model;      // as the client wrote it
   std::string model_ref;  // what it resolved to

@@ -506,6 +506,31 @@ def test_a_command_has_its_token_from_the_environment(page, guarded_stack, tmp_p
         assert "output_sha256" in ran.stdout, ran
 
 
+def test_an_operator_sees_whose_jobs_are(page, tmp_path):
+    secret = tmp_path / "ann"
+    secret.write_text("a" * 40)
+    secret.chmod(0o600)
+    config = tmp_path / "config.yaml"
+    config.write_text(f"orchestratord: {{tenants: [{{id: ann, token_file: {secret}}}]}}\n")
+    config.chmod(0o600)
+    with Stack(token=TOKEN, env={"LLORCH_CONFIG": str(config)}) as running:
+        def use(token):
+            page.wait("document.getElementById('login').open")
+            page.type("#login-token", token)
+            page.click_text("button", "Use token")
+            page.wait("document.querySelectorAll('.list .job:not([hidden])').length === 1")
+
+        body = {"model": "demo", "prompt": "Once", "max_tokens": 1}
+        job = running.request("POST", "/v2/tasks", body, headers={"Authorization": f"Bearer {'a' * 40}"}).json["job_id"]
+        running.wait_terminal(job)
+        page.open(running.url + "#/jobs")
+        use(TOKEN)
+        assert "ann" in page.text(".list .job-tenant") and page.eval("getComputedStyle(document.querySelector('.list .job-tenant')).display") != "none"
+        page.click_text("button", "Forget token")
+        use("a" * 40)
+        assert page.eval("getComputedStyle(document.querySelector('.list .job-tenant')).display") == "none"
+
+
 def test_a_foreign_page_may_not_frame_or_call_it(page, stack):
     """The page is public, and yet another site can neither show nor use it."""
     response = stack.request("GET", "/", headers={"Sec-Fetch-Site": "cross-site"})

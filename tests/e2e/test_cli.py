@@ -292,6 +292,48 @@ def test_jobs_that_could_not_be_listed_are_an_error(tmp_path):
                 assert done.returncode == code and done.stdout == b"", (behind, command, done)
 
 
+def of_tenants(server_knows=True):
+    """GET /v2/tasks of two tenants and the operator; `server_knows`: whose each job is, and how to list one tenant's."""
+    whose = {job_id_of(1): "ann", job_id_of(2): "ben", job_id_of(3): None, job_id_of(4): "ann", job_id_of(5): "ann"}
+    states = dict.fromkeys(whose, "queued") | {job_id_of(4): "completed", job_id_of(5): "running"}
+
+    def page(query):
+        wanted = urllib.parse.parse_qs(query).get("tenant", [None])[0] if server_knows else None
+        return {"tasks": [job_view(job, states[job], **({"queue_position": 0} if states[job] == "queued" else {}),
+                                   **({"tenant_id": tenant} if tenant and server_knows else {}))
+                          for job, tenant in whose.items() if wanted in (None, tenant)]}
+
+    return {"/v2/tasks": page, **{f"/v2/tasks/{job['job_id']}": job for job in page("")["tasks"]}}
+
+
+def test_an_operator_sees_whose_jobs_are_and_ends_one_tenants(tmp_path):
+    with SaidServer(answers=of_tenants()) as server:
+        def said(*command, code=0):
+            server.asked.clear()
+            done = llorch("--url", server.url, *command, state_dir=tmp_path)
+            assert done.returncode == code, (command, done)
+            return done.stdout.decode()
+
+        def columns(text, at):
+            return [line.split()[at] for line in text.splitlines()]
+
+        assert columns(said("ps"), -1) == ["ann", "ben", "-", "ann", "ann"] and columns(said("queue"), -1) == ["ann", "ben", "-"]
+        assert "tenant     ann\n" in said("show", job_id_of(1)) and "tenant" not in said("show", job_id_of(3))
+        assert columns(said("ps", "--tenant", "ann"), 0) == [job_id_of(1), job_id_of(4), job_id_of(5)]
+        assert len(said("cancel", "--tenant", "ann").splitlines()) == 2
+        assert [path for path, _, _ in server.asked[1:]] == [f"/v2/tasks/{job_id_of(number)}/cancel" for number in (1, 5)]
+        server.refused = {server.jobs}
+        said("cancel", "--tenant", "ann", code=4)
+        assert len(server.asked) == 3, "what fails for one holds up no other"
+        said("cancel", "--tenant", "eve")
+        for bad in (("cancel",), ("cancel", "--tenant", ""), ("cancel", "--tenant", "a b"), ("cancel", job_id_of(1), "--tenant", "ann"), ("ps", "--tenant", "")):
+            said(*bad, code=2)
+            assert server.asked == [], bad
+    with SaidServer(answers=of_tenants(server_knows=False)) as server:
+        assert "ann" not in said("ps") and said("ps", "--tenant", "ann") == "" and said("cancel", "--tenant", "ann") == ""
+        assert all(path.startswith("/v2/tasks?") for path, _, _ in server.asked), "an older server lists everybody's jobs, and none is ended"
+
+
 def test_a_part_of_an_id_names_one_job(tmp_path):
     job_id = job_id_of(3099 << 16)
     part, common = job_id[:6], job_id[:3]

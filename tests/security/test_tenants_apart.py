@@ -93,6 +93,30 @@ def test_lists_hold_ones_own(guarded_stack):
 
 
 @pytest.mark.parametrize("task_id", ["8d4dbd8c-1f43-4a4e-9d0c-6d9e1b6f0a52", "nightly-run"])
+def test_operators_alone_are_told_whose_a_job_is(guarded_stack):
+    """The operator sees the tenant of a job and lists one tenant's; no tenant sees the field, its own jobs' neither, nor asks for a tenant."""
+    stack, operator = guarded_stack, bearer(OPERATOR)
+    whose = {submit(stack, who, max_tokens=1)["job_id"]: name for who, name in ((ALICE, "alice"), (BOB, "bob"), (operator, None))}
+    for job in whose:
+        wait_for("the job to end", lambda job=job: status(stack, operator, job) == "completed")
+
+    def listed(who, query=""):
+        return {job["job_id"]: job.get("tenant_id") for job in send(stack.url, "GET", f"/v2/tasks?limit=1000{query}", headers=who).json["tasks"]}
+
+    assert {job: tenant for job, tenant in listed(operator).items() if job in whose} == whose
+    for job, tenant in whose.items():
+        assert send(stack.url, "GET", f"/v2/tasks/{job}", headers=operator).json.get("tenant_id") == tenant
+    own = listed(operator, "&tenant=alice")
+    assert set(own.values()) == {"alice"} and set(own) & set(whose) == {job for job, tenant in whose.items() if tenant == "alice"}
+    assert listed(operator, "&tenant=nobody-of-this-name") == {}
+    assert set(listed(ALICE).values()) == {None}
+    assert all("tenant_id" not in send(stack.url, "GET", f"/v2/tasks/{job}", headers=ALICE).json for job in whose)
+    for name in ("alice", "bob", ""):
+        refused = send(stack.url, "GET", f"/v2/tasks?tenant={name}", headers=ALICE)
+        assert (refused.status, refused.code) == (403, "FORBIDDEN"), (name, refused.body)
+    assert send(stack.url, "GET", "/v2/tasks?tenant=a:b", headers=operator).code == "INVALID_PARAMS"
+
+
 def test_a_task_id_is_ones_own(guarded_stack, task_id):
     """The same task_id of two tenants: two jobs, no conflict, no hint; a repeat is answered to its owner alone."""
     first = submit(guarded_stack, ALICE, task_id=task_id, max_tokens=2)

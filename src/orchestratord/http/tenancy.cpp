@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "base/sha256.h"
+#include "orchestratord/core/sessions/quota.h"
 #include "orchestratord/core/sessions/session.h"
 
 namespace llorch::orchestratord::http {
@@ -21,6 +22,31 @@ bool is_tenant(const Principal& caller) { return caller.role == Role::kTenant; }
 
 bool owns(const Principal& caller, std::string_view tenant_id) {
   return caller.role == Role::kOperator || (is_tenant(caller) && caller.account == tenant_id);
+}
+
+std::optional<std::string> shown_tenant(const Principal& caller, const std::string& account) {
+  std::string tenant = caller.role == Role::kOperator ? core::sessions::tenant_of(account) : std::string();
+  if (tenant.empty()) return std::nullopt;
+  return tenant;
+}
+
+base::Result<std::optional<std::string>> listed_account(const Principal& caller,
+                                                        std::optional<std::string_view> named) {
+  const bool is_operator = caller.role == Role::kOperator;
+  if (!named) return is_operator ? std::nullopt : std::optional(caller.account);
+  std::string account(*named);
+  if (!is_operator) {
+    return base::fail(base::Error{
+        base::ErrorCode::kForbidden, "only an operator asks for the jobs of one tenant; leave tenant out", {}}
+                          .with("field", "tenant")
+                          .with("role", std::string(net::http::name_of(caller.role))));
+  }
+  if (core::sessions::tenant_of(account).empty()) {
+    return base::fail(base::Error{base::ErrorCode::kInvalidParams, "tenant is an id of orchestratord.tenants[]", {}}
+                          .with("field", "tenant")
+                          .with("reason", "charset"));
+  }
+  return account;
 }
 
 std::string kept_id(const Principal& caller, std::string_view id) {

@@ -4,11 +4,13 @@
 // A tenant chooses ids of tasks and sessions as it likes, and so does every other one. Inside of orchestratord, in memory and
 // in the store, such an id stands behind the name of its tenant ("research:run-1"), so that ids of two tenants are never one.
 // The operator's ids stand alone. A tenant is shown its own ids as it chose them, the operator all of them as they are kept.
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "base/error.h"
 #include "base/id.h"
+#include "base/result.h"
 #include "net/http/principal.h"
 
 namespace llorch::orchestratord::http {
@@ -17,6 +19,12 @@ namespace llorch::orchestratord::http {
 bool is_tenant(const net::http::Principal& caller);
 // Whether the caller may see and end what belongs to `tenant_id`, the account that a job was submitted from.
 bool owns(const net::http::Principal& caller, std::string_view tenant_id);
+// The tenant behind `account` where the caller may know it: operators alone. Absent also where no tenant is behind it.
+std::optional<std::string> shown_tenant(const net::http::Principal& caller, const std::string& account);
+// The account whose jobs alone a list shows; absent: it shows everybody's. `named` is the tenant that the caller asks for.
+// FORBIDDEN: only operators ask for one. INVALID_PARAMS: it is no id of a tenant.
+base::Result<std::optional<std::string>> listed_account(const net::http::Principal& caller,
+                                                        std::optional<std::string_view> named);
 
 // The id of a task or a session as it is kept, and back.
 std::string kept_id(const net::http::Principal& caller, std::string_view id);

@@ -23,6 +23,25 @@ TEST(Tenancy, TheOperatorSeesAllAndATenantItsOwn) {
   }
 }
 
+// A tenant learns of no other one, and the operator whose each job is; the operator's own have no tenant.
+TEST(Tenancy, OperatorsAloneAreToldWhoseAJobIs) {
+  EXPECT_EQ(shown_tenant(kOperator, "a"), "a");
+  for (const char* account : {"localhost", "token:4567", ""}) EXPECT_FALSE(shown_tenant(kOperator, account)) << account;
+  for (const char* account : {"a", "b", "localhost"}) EXPECT_FALSE(shown_tenant(tenant("a"), account)) << account;
+}
+
+TEST(Tenancy, OperatorsAloneAskForTheJobsOfOneTenant) {
+  EXPECT_FALSE(listed_account(kOperator, std::nullopt).value()) << "everybody's";
+  EXPECT_EQ(listed_account(kOperator, "a").value(), "a");
+  EXPECT_EQ(listed_account(tenant("a"), std::nullopt).value(), "a");
+  for (const char* named : {"a", "b", "", "token:0123"}) {
+    EXPECT_EQ(listed_account(tenant("a"), named).error().code, base::ErrorCode::kForbidden) << named;
+  }
+  for (const char* bad : {"", "localhost", "token:0123", "a:run", "a b"}) {
+    EXPECT_EQ(listed_account(kOperator, bad).error().code, base::ErrorCode::kInvalidParams) << bad;
+  }
+}
+
 // No two callers keep one id under the same name, whatever they choose.
 TEST(Tenancy, KeptIdsAreApart) {
   EXPECT_EQ(kept_id(tenant("a"), "run"), "a:run");

@@ -251,12 +251,15 @@ void Admissions::refuse(const Submit& e, Error error) {
   count(Metric::kEnqueued, "rejected", 1, e.job.priority);
   count(Metric::kRejected, code);
   if (const auto left_out = refusal_lines_.admit(now_.mono_ms)) {
-    emit(Log{
-        base::LogLevel::kInfo,
-        "admission.rejected",
-        e.job.correlation_id,
-        "Refuses a job.",
-        {{"job_id", e.job.job_id}, {"code", code}, {"queue_depth", queue_.depth()}, {"left_out_before", *left_out}}});
+    emit(Log{base::LogLevel::kInfo,
+             "admission.rejected",
+             e.job.correlation_id,
+             "Refuses a job.",
+             {{"job_id", e.job.job_id},
+              {"tenant", sessions::tenant_of(e.job.tenant_id)},
+              {"code", code},
+              {"queue_depth", queue_.depth()},
+              {"left_out_before", *left_out}}});
   }
   emit(AnswerSubmit{e.request, e.job.job_id, base::fail(std::move(error))});
 }
@@ -347,7 +350,7 @@ void Admissions::admission_failed(Job& job, const Error& error) {
   count(Metric::kRejected, base::info(ErrorCode::kStoreUnavailable).name);
   if (const auto left_out = refusal_lines_.admit(now_.mono_ms)) {
     log(base::LogLevel::kError, "admission.rejected", &job, "Cannot store a job and refuses it.",
-        {{"code", error.name()}, {"left_out_before", *left_out}});
+        {{"code", error.name()}, {"tenant", sessions::tenant_of(job.spec.tenant_id)}, {"left_out_before", *left_out}});
   }
   emit(AnswerSubmit{job.submit_request, job.spec.job_id, base::fail(store_error("the job was not accepted"))});
   for (const RequestId request : job.cancel_requests) emit(AnswerCancel{request, job.spec.job_id, std::nullopt});

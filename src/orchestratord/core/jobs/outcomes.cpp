@@ -183,6 +183,7 @@ void Attempts::log_outcome(const Job& job) {
       {{"status", wire::enum_name(outcome.status)},
        {"code", outcome.error ? outcome.error->name() : std::string_view("")},
        {"message", outcome.error ? outcome.error->message : ""},
+       {"tenant", sessions::tenant_of(job.spec.tenant_id)},
        {"engine", job.engine},
        {"engine_version", receipt ? receipt->engine_build : ""},
        {"pool_id", job.pool_id ? job.pool_id->value : ""},

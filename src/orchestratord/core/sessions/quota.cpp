@@ -22,6 +22,8 @@ bool is_tenants(const std::string& account) {
 
 }  // namespace
 
+std::string tenant_of(const std::string& account) { return is_tenants(account) ? account : std::string(); }
+
 bool is_former_tenant(const std::string& account, const std::vector<config::TenantConfig>& tenants) {
   return is_tenants(account) && std::ranges::find(tenants, account, &config::TenantConfig::id) == tenants.end();
 }
@@ -86,14 +88,14 @@ std::optional<base::Error> QuotaTable::Standing::refusal(const Tokens& tokens, s
   return refusal(tokens.at_least, "at least ", unix_ms);
 }
 
-std::optional<base::Error> QuotaTable::Standing::refusal(std::int64_t tokens, std::string_view how_many,
-                                                         std::int64_t unix_ms) const {
 std::int64_t QuotaTable::Standing::left(std::int64_t unix_ms) const {
   State state = state_;
   state.turn_to(unix_ms / kDayMs);
   return std::max<std::int64_t>(0, budget_ - state.open.used - state.reserved);
 }
 
+std::optional<base::Error> QuotaTable::Standing::refusal(std::int64_t tokens, std::string_view how_many,
+                                                         std::int64_t unix_ms) const {
   State state = state_;
   state.turn_to(unix_ms / kDayMs);
   const std::int64_t budget = budget_;

@@ -22,7 +22,9 @@
 
 namespace llorch::orchestratord::core::sessions {
 
-// Whether this is the account of a tenant (net::http::Principal) that is none of `tenants`: one of an earlier configuration, of which
+// The tenant whose account (net::http::Principal) this is; empty: it is nobody's who is one.
+std::string tenant_of(const std::string& account);
+// Whether this is the account of a tenant that is none of `tenants`: one of an earlier configuration, of which
 // accepted work is left.
 bool is_former_tenant(const std::string& account, const std::vector<config::TenantConfig>& tenants);
 
@@ -51,10 +53,10 @@ class QuotaTable {
       std::int64_t at_least = 0, at_most = 0;
     };
     std::optional<base::Error> refusal(const Tokens& tokens, std::int64_t unix_ms) const;
-
-   private:
     // Of today's budget, what is neither used nor reserved; 0 at least.
     std::int64_t left(std::int64_t unix_ms) const;
+
+   private:
     friend class QuotaTable;
     std::optional<base::Error> refusal(std::int64_t tokens, std::string_view how_many, std::int64_t unix_ms) const;
     std::int64_t budget_ = 0;

@@ -199,5 +199,27 @@ TEST(CoreQuotas, StandingsAreToldAsTheyChange) {
   EXPECT_TRUE(free.all<PublishStanding>().empty()) << "no limits, nothing to tell";
 }
 
+// The lines of a job's end and of a refusal say whose job it is, where it is a tenant's.
+TEST(CoreQuotas, TheLogSaysWhoseJobsEndAndAreRefused) {
+  Quotas d(Quotas::with({.token_budget_daily = 100}));
+  d.add_worker("w1", 4);
+  std::vector<std::string> said;
+  const auto note = [&](std::string_view event) {
+    for (const Log& log : d.all<Log>()) {
+      if (log.event != event) continue;
+      for (const base::LogField& f : log.fields)
+        if (f.name == "tenant") said.push_back(std::get<std::string>(f.value));
+    }
+  };
+  for (const char* account : {"a", "localhost", "token:0123"}) {
+    d.submit_as(account, "j" + std::to_string(2 * said.size()));
+    d.end(d.only<Execute>().execution);
+    note("stream.ended");
+    d.submit_as(account, "refused", {.max_tokens = 1000});
+    note("admission.rejected");
+  }
+  EXPECT_EQ(said, (std::vector<std::string>{"a", "a", "", "", "", ""}));
+}
+
 }  // namespace
 }  // namespace llorch::orchestratord::core

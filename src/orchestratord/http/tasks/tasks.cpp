@@ -101,6 +101,7 @@ wire::JobView shown_view(const net::http::Principal& caller, const store::JobRec
   wire::JobView view = job_view(record, live);
   view.task_id = shown_id(caller, view.task_id);
   if (view.session_id) view.session_id = shown_id(caller, *view.session_id);
+  view.tenant_id = shown_tenant(caller, record.tenant_id);
   return view;
 }
 
@@ -263,7 +264,9 @@ void Tasks::list(const net::Request& request, const net::ExchangePtr& exchange) 
   if (!limit) return refuse(context_, exchange, limit.error());
   const net::http::Principal& caller = request.peer.principal;
   store::Listing listing{.count_max = *limit};
-  if (caller.role != net::http::Role::kOperator) listing.tenant_id = caller.account;
+  auto account = listed_account(caller, request.query_param("tenant"));
+  if (!account) return refuse(context_, exchange, account.error());
+  listing.tenant_id = *std::move(account);
   const auto before = request.query_param("before");
   if (!before) return list_page(caller, std::move(listing), exchange);
   if (!base::is_valid_identifier(*before)) return refuse(context_, exchange, unknown_before());

@@ -17,7 +17,7 @@ const FILTERS = {
   failed: (job) => job.status === "failed",
   ended: (job) => !LIVE.has(job.status),
 };
-const HEADS = [["Status", ""], ["Job", "job-id"], ["Model", ""], ["How it stands", "job-why"], ["Tokens in → out", "job-tokens"], ["Submitted", "job-age"]];
+const HEADS = [["Status", ""], ["Job", "job-id"], ["Model", ""], ["Tenant", "job-tenant"], ["How it stands", "job-why"], ["Tokens in → out", "job-tokens"], ["Submitted", "job-age"]];
 const chosen = { filter: "all", words: "" };
 
 const errorOfJob = (job) => ({ ...job.error, correlationId: job.error.correlation_id, retryAfterMs: job.error.retry_after_ms });
@@ -37,7 +37,7 @@ function standing(job) {
 function makeRow() {
   const parts = {
     status: h("span", { class: "status" }), id: h("span", { class: "job-id" }), model: h("span", { class: "job-model" }),
-    why: h("span", { class: "job-why" }), tokens: h("span", { class: "job-tokens" }), age: h("span", { class: "job-age" }),
+    tenant: h("span", { class: "job-tenant" }), why: h("span", { class: "job-why" }), tokens: h("span", { class: "job-tokens" }), age: h("span", { class: "job-age" }),
   };
   const node = h("div", { class: "job" }, Object.values(parts));
   return {
@@ -48,6 +48,7 @@ function makeRow() {
       setText(parts.id, shortId(job.task_id));
       setAttribute(parts.id, "title", job.task_id);
       setText(parts.model, job.model.startsWith("file:") ? fileName(job.model) : job.model);
+      setText(parts.tenant, job.tenant_id ?? "");
       setText(parts.why, standing(job));
       setText(parts.tokens, `${count(job.tokens_in)} → ${count(job.tokens_out)}`);
       setText(parts.age, ago(Date.now() - Date.parse(job.submitted_at)));
@@ -57,7 +58,7 @@ function makeRow() {
 
 function facts(job) {
   const rows = [
-    ["Job", job.job_id], ["Task", job.task_id !== job.job_id && job.task_id], ["Session", job.session_id], ["Model", job.model],
+    ["Job", job.job_id], ["Task", job.task_id !== job.job_id && job.task_id], ["Session", job.session_id], ["Tenant", job.tenant_id], ["Model", job.model],
     ["Resolved to", job.model_ref !== job.model && job.model_ref], ["Priority", job.priority], ["Submitted", moment(job.submitted_at)],
     ["Attempts", count(job.attempts)], ["Pool", job.pool_id], ["Worker", job.worker_id], ["Tokens", `${count(job.tokens_in)} in, ${count(job.tokens_out)} out`],
     ["Ended by", job.stop_reason?.replace("_", " ")], ["If the client leaves", job.on_disconnect], ["Last event", job.last_event_id],
@@ -166,12 +167,14 @@ export function mount(root, firstId) {
   const problem = h("div");
   const lately = activity((job) => open(job.job_id));
   const heads = h("div", { class: "job job-heads", "aria-hidden": "true" }, HEADS.map(([name, className]) => h("span", { class: className }, name)));
-  root.append(h("h1", {}, "Jobs"), lately.node, filters.node, problem, h("div", { class: "jobs" }, h("div", { class: "panel list-panel" }, heads, list.node, nothing), detail.node));
+  const panels = h("div", { class: "jobs" }, h("div", { class: "panel list-panel" }, heads, list.node, nothing), detail.node);
+  root.append(h("h1", {}, "Jobs"), lately.node, filters.node, problem, panels);
 
   function draw() {
     filters.update(all, areAll);
     const words = chosen.words.trim().toLowerCase();
-    const shown = all.filter(FILTERS[chosen.filter]).filter((job) => !words || `${job.job_id} ${job.task_id} ${job.model}`.toLowerCase().includes(words));
+    const shown = all.filter(FILTERS[chosen.filter]).filter((job) => !words || `${job.job_id} ${job.task_id} ${job.model} ${job.tenant_id ?? ""}`.toLowerCase().includes(words));
+    panels.classList.toggle("of-tenants", all.some((job) => job.tenant_id));
     list.setItems(shown);
     setShown(list.node, shown.length > 0);
     setShown(heads, shown.length > 0);
