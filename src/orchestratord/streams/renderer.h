@@ -42,7 +42,8 @@ class Renderer {
   // Has no id and is not replayed.
   virtual void metrics(const wire::MetricsEvent& event, std::string& out) = 0;
   virtual void end(const wire::EndEvent& event, const EventId& id, std::string& out) = 0;
-  // `id` is absent where the error is of this client and not the job's end (REPLAY_DIVERGED).
+  // `id` is absent where the error is of this client and not the job's end (REPLAY_DIVERGED, CONFLICT). A format that cannot tell the
+  // two apart appends nothing then, and the client is cut off.
   virtual void error(const wire::ErrorBody& error, const std::optional<EventId>& id, std::string& out) = 0;
   // Bytes that show a client that the stream lives; none where the format knows no such thing.
   virtual void keep_alive(std::string& out) = 0;

@@ -237,9 +237,17 @@ void Stream::send_away(Client& client) {
   const bool has_answer = std::exchange(client.ended, true);
   if (has_answer || client.exchange->queued_bytes() > 0) return client.exchange->abort();
   if (!client.renderer->streams()) return void(client.exchange->respond_error(too_many_readers()));
+  end_with(client, too_many_readers(), now_ms_);
+}
+
+// Ends a client's stream for a reason of its own. Where its format knows no such end, a connection that breaks off says that the
+// stream is not whole.
+void Stream::end_with(Client& client, const base::Error& error, std::int64_t now_ms) {
+  client.ended = true;
   std::string& bytes = thread_bytes();
-  client.renderer->error(wire::error_body(too_many_readers(), client.correlation_id), std::nullopt, bytes);
-  client.exchange->write(bytes);
+  client.renderer->error(wire::error_body(error, client.correlation_id), std::nullopt, bytes);
+  if (bytes.empty()) return client.exchange->abort();
+  write(client, bytes, now_ms);
   client.exchange->end();
 }
 
@@ -289,10 +297,7 @@ void Stream::pump(const ClientPtr& client, std::int64_t now_ms) {
     switch (advance(log_, client->cursor, *client->renderer, kWriteBytesMax, bytes)) {
       case Next::kMore: write(*client, bytes, now_ms); break;
       case Next::kWait: return pump_metrics(*client, now_ms);
-      case Next::kDiverged:
-        client->counts = false;
-        render_diverged(*client, bytes);
-        [[fallthrough]];
+      case Next::kDiverged: client->counts = false; return end_with(*client, diverged_error(), now_ms);
       case Next::kLast:
         client->ended = true;
         write(*client, bytes, now_ms);
@@ -310,10 +315,6 @@ void Stream::pump_metrics(Client& client, std::int64_t now_ms) {
   write(client, bytes, now_ms);
 }
 
-void Stream::render_diverged(Client& client, std::string& bytes) {
-  client.renderer->error(wire::error_body(diverged_error(), client.correlation_id), std::nullopt, bytes);
-}
-
 // Makes the one answer of a client that does not read a stream. That may take seconds, so nobody waits for it: the log has ended, and
 // only let_go() changes it, which leaves one alone of which an answer is being made.
 void Stream::answer(const ClientPtr& client) {
@@ -326,7 +327,9 @@ void Stream::answer(const ClientPtr& client) {
   try {
     std::string body;
     while (next == Next::kMore) next = advance(log_, client->cursor, *client->renderer, kWriteBytesMax, body);
-    if (next == Next::kDiverged) render_diverged(*client, body);
+    if (next == Next::kDiverged) {
+      client->renderer->error(wire::error_body(diverged_error(), client->correlation_id), std::nullopt, body);
+    }
     Renderer::Head head = client->renderer->head();
     client->exchange->respond(
         {.status = head.status, .headers = with(std::move(head.headers), client->headers), .body = std::move(body)});

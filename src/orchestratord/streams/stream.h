@@ -144,10 +144,10 @@ class Stream : public std::enable_shared_from_this<Stream> {
   void pump(const ClientPtr& client, std::int64_t now_ms);
   void pump_metrics(Client& client, std::int64_t now_ms);
   void end_pause();
-  static void render_diverged(Client& client, std::string& bytes);
   void answer(const ClientPtr& client);
   bool make_room_for(const Client& newest);
-  static void send_away(Client& client);
+  void send_away(Client& client);
+  void end_with(Client& client, const base::Error& error, std::int64_t now_ms);
   void write(Client& client, std::string_view bytes, std::int64_t now_ms);
   void on_drained(const ClientPtr& client);
   void on_closed(const ClientPtr& client, net::CloseReason reason);

@@ -244,6 +244,36 @@ TEST_F(StreamHubTest, AStreamThatIsReadAnewSendsItsOldestClientAway) {
   EXPECT_TRUE(gone_.empty());
 }
 
+// Such a format's last event says how the job ended. Whoever takes that for the job's end never comes back for the rest.
+TEST_F(StreamHubTest, AClientWhoseFormatHasNoWordForItsOwnEndIsCutOff) {
+  class Wordless final : public SseRenderer {
+    void error(const wire::ErrorBody& error, const std::optional<EventId>& id, std::string& out) override {
+      if (id) SseRenderer::error(error, id, out);
+    }
+  };
+  const StreamPtr stream = running("job-1");
+  const auto reads = [&](std::optional<EventId> last_event_id) {
+    auto exchange = std::make_shared<FakeExchange>();
+    exchanges_.push_back(exchange);
+    stream->attach({.exchange = exchange, .renderer = std::make_shared<Wordless>(), .last_event_id = last_event_id},
+                   now());
+    return exchange;
+  };
+  const auto oldest = reads({});
+  token(stream, 0);
+  for (std::size_t i = 0; i < Stream::kReadersMax; ++i) attach(stream);
+  const auto diverged = reads(EventId{.seq = kFirstTokenSeq, .prefix = 1});
+  for (const auto& client : {oldest, diverged}) {
+    EXPECT_TRUE(client->aborted_);
+    EXPECT_FALSE(client->ended_) << "what it got is no whole stream";
+  }
+  EXPECT_EQ(oldest->names(), (std::vector<std::string>{"queued", "started", "token"}));
+  EXPECT_TRUE(diverged->received_.empty());
+  const auto rest = reads({});
+  finish(stream);
+  EXPECT_EQ(rest->names().back(), "end");
+}
+
 TEST_F(StreamHubTest, WhatAJobWaitsForIsToldByOne) {
   const StreamPtr stream = running("job-1");
   attach(stream);

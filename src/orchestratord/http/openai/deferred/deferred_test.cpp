@@ -8,6 +8,7 @@
 #include "orchestratord/http/openai/deferred/kept_text.h"
 #include "orchestratord/http/openai/deferred/multipart.h"
 #include "orchestratord/http/openai/errors.h"
+#include "orchestratord/http/openai/response_renderer.h"
 #include "orchestratord/http/tasks/kept_facts.h"
 
 namespace llorch::orchestratord::http::openai {
@@ -204,6 +205,23 @@ TEST(Events, AreCutBehindTheOneAClientHas) {
   EXPECT_EQ(cut({.comments = false}), event(0) + event(1, ",\"sequence_number\":9") + event(2));
   EXPECT_EQ(cut({.after = 0, .comments = false}), event(1, ",\"sequence_number\":9") + event(2));
   EXPECT_EQ(cut({.after = 2, .comments = false}), "");
+}
+
+// A reader that has to leave a response that goes on must not read that it failed; one whose response fails must.
+TEST(Events, WhatIsWrongWithOneReaderIsNoEventOfTheResponse) {
+  const auto inner = std::make_shared<ResponseRenderer>(
+      AnswerOptions{.endpoint = Endpoint::kResponses, .model = "m", .stream = true, .kept = true},
+      AnswerIdentity{.job_id = base::JobId("j"), .correlation_id = base::CorrelationId("c"), .created_unix_s = 1});
+  ResumedRenderer renderer(inner, std::nullopt);
+  const wire::ErrorBody error = wire::error_body({base::ErrorCode::kConflict, "too many read it", {}}, {});
+  std::string out;
+  renderer.started({.job_id = "j", .seed = 7}, {}, out);
+  ASSERT_TRUE(out.starts_with("event: response.created\n")) << out;
+  out.clear();
+  renderer.error(error, std::nullopt, out);
+  EXPECT_EQ(out, "");
+  renderer.error(error, streams::EventId{}, out);
+  EXPECT_TRUE(out.starts_with("event: response.failed\n")) << out;
 }
 
 TEST(Events, TheLastOneHoldsTheResponse) {

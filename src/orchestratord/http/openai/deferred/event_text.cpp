@@ -69,7 +69,9 @@ void ResumedRenderer::end(const wire::EndEvent& event, const streams::EventId& i
   pass(out);
 }
 
+// One of this reader is no event of the response, which goes on: response.failed would say that it does not.
 void ResumedRenderer::error(const wire::ErrorBody& error, const std::optional<streams::EventId>& id, std::string& out) {
+  if (!id) return;
   inner_->error(error, id, events_);
   pass(out);
 }

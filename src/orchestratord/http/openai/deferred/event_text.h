@@ -22,7 +22,7 @@ void append_events(std::string_view text, const EventFilter& filter, std::string
 // The member `response` of the last event. Errors: CORRUPT_FILE.
 base::Result<std::string> last_response(std::string_view text);
 
-// What `inner` writes, from the event behind `after` on. REQUIRES: `inner` streams.
+// What `inner` writes, from the event behind `after` on, and nothing of errors that are this reader's alone. REQUIRES: `inner` streams.
 class ResumedRenderer final : public streams::Renderer {
  public:
   ResumedRenderer(std::shared_ptr<streams::Renderer> inner, std::optional<std::int64_t> after)
