@@ -8,7 +8,7 @@
 namespace llorch::orchestratord::http {
 namespace {
 
-// As of streams: a client's socket queue holds at most so much, is filled again below kQueuedBytesLow, by so much at a time.
+// A client's socket queue holds at most so much, is filled again below kQueuedBytesLow, by so much at a time.
 constexpr std::size_t kQueuedBytesMax = 256 << 10;
 constexpr std::size_t kQueuedBytesLow = 64 << 10;
 constexpr std::size_t kSendBytes = 64 << 10;

@@ -11,10 +11,11 @@
 namespace llorch::orchestratord::streams {
 namespace {
 
-// A client's socket queue holds at most so much, is filled again below kQueuedBytesLow, and by so much at a time.
-constexpr std::size_t kQueuedBytesMax = 256 << 10;
-constexpr std::size_t kQueuedBytesLow = 64 << 10;
-constexpr std::size_t kWriteBytesMax = 64 << 10;
+// A client's socket queue is filled by kWriteBytes at a time while it holds less than kQueuedBytesMax, and again below kQueuedBytesLow:
+// it holds kUnsentBytesMax at most. No tenant's share counts these bytes, so they are fewer than the kernel holds for a connection.
+constexpr std::size_t kWriteBytes = 16 << 10;
+constexpr std::size_t kQueuedBytesMax = Stream::kUnsentBytesMax - kWriteBytes;
+constexpr std::size_t kQueuedBytesLow = 16 << 10;
 
 base::Error diverged_error() {
   return base::Error{base::ErrorCode::kReplayDiverged,
@@ -294,7 +295,7 @@ void Stream::pump(const ClientPtr& client, std::int64_t now_ms) {
       return;
     }
     std::string& bytes = thread_bytes();
-    switch (advance(log_, client->cursor, *client->renderer, kWriteBytesMax, bytes)) {
+    switch (advance(log_, client->cursor, *client->renderer, kWriteBytes, bytes)) {
       case Next::kMore: write(*client, bytes, now_ms); break;
       case Next::kWait: return pump_metrics(*client, now_ms);
       case Next::kDiverged: client->counts = false; return end_with(*client, diverged_error(), now_ms);
@@ -326,7 +327,7 @@ void Stream::answer(const ClientPtr& client) {
   Next next = Next::kMore;
   try {
     std::string body;
-    while (next == Next::kMore) next = advance(log_, client->cursor, *client->renderer, kWriteBytesMax, body);
+    while (next == Next::kMore) next = advance(log_, client->cursor, *client->renderer, kWriteBytes, body);
     if (next == Next::kDiverged) {
       client->renderer->error(wire::error_body(diverged_error(), client->correlation_id), std::nullopt, body);
     }

@@ -81,9 +81,11 @@ class Stream : public std::enable_shared_from_this<Stream> {
   // (STREAM_OFFSET_GONE), or too many read it. Of more than kReadersMax clients of one account the one that came first has to leave, of
   // those that observe if there are any: who comes back before the loss of its connection is noticed finds a place.
   bool attach(const Reader& reader, std::int64_t now_ms);
-  // Clients of one account. Each costs a write for each token, up to 320 KiB that it has not read, or a whole answer of its own. A
+  // Clients of one account. Each costs a write for each token, kUnsentBytesMax that it has not read, or a whole answer of its own. A
   // browser opens six connections to a server, and one more client or two look at a job at a time.
   static constexpr std::size_t kReadersMax = 8;
+  // What waits for a client that reads slowly, and one event at most: the log holds the rest.
+  static constexpr std::size_t kUnsentBytesMax = 64 << 10;
 
   // What the job waits for is told once, to all clients. True: a client wants it and nobody tells it; the caller does from now on, until
   // wants_telling() is false or it ends that itself.

@@ -59,7 +59,7 @@ TEST_F(StreamHubTest, ASlowClientPullsFromTheBuffer) {
   slow->reads_ = false;
   for (int i = 0; i < 2000; ++i) token(stream, i, std::string(1000, 'x'));
   finish(stream);
-  EXPECT_LE(slow->queue_.size(), 512u << 10);
+  EXPECT_LE(slow->queue_.size(), Stream::kUnsentBytesMax);
   EXPECT_TRUE(quick->ended_);
   EXPECT_FALSE(slow->ended_);
   while (!slow->queue_.empty()) slow->take(10'000);

@@ -184,6 +184,25 @@ TEST_F(StreamHubTest, AReaderOfAnEndedStreamReadsOnWhereNoRelayIsPaused) {
   EXPECT_FALSE(is_held("job-1"));
 }
 
+// What waits for readers is in no tenant's share, so that of all who read one stream is little: of those that stop while it grows, and
+// of those that come for what is there.
+TEST_F(StreamHubTest, ReadersThatStopReadingHoldLittleOfAStream) {
+  constexpr std::size_t kEventBytesMax = 2000;
+  const StreamPtr stream = running("job-1");
+  std::vector<std::shared_ptr<FakeExchange>> readers;
+  while (readers.size() < Stream::kReadersMax / 2) readers.push_back(attach(stream, {}, /*reads=*/false));
+  for (int i = 0; i < 2000; ++i) token(stream, i, std::string(1000, 'x'));
+  while (readers.size() < Stream::kReadersMax) readers.push_back(attach(stream, {}, /*reads=*/false));
+  finish(stream);
+  std::size_t unsent = 0;
+  for (const auto& reader : readers) {
+    EXPECT_FALSE(reader->aborted_ || reader->ended_);
+    unsent += reader->queue_.size();
+  }
+  EXPECT_LE(unsent, Stream::kReadersMax * (Stream::kUnsentBytesMax + kEventBytesMax));
+  EXPECT_LE(Stream::kReadersMax * Stream::kUnsentBytesMax, std::size_t{512} << 10);
+}
+
 // Where there is room for it, a slow reader reads for as long as it likes.
 TEST_F(StreamHubTest, ASlowReaderOfAnEndedStreamReadsOnWhereMemoryIsNotShort) {
   const StreamPtr stream = running_of("heavy", "job-1");
