@@ -27,6 +27,16 @@ std::string_view finish_reason_with(std::size_t calls, wire::StopReason reason) 
   return calls > 0 && plain == "stop" ? "tool_calls" : plain;
 }
 
+// Adds the log-probabilities of a token of the prompt. Answers the text that the answer begins with as far as this token makes it whole,
+// where the prompt's tokens say it; of the first token behind them the rest of it, bytes that are no whole character.
+std::string take_echo(const streams::TokenView& token, const AnswerOptions& options, LogprobsWriter& logprobs,
+                      text::Utf8Assembler& echo) {
+  if (!token.of_prompt) return echo.finish();
+  if (!options.echo_logprobs) return "";
+  const std::string bytes = logprobs.add_prompt(token, options.echo);
+  return options.echo.empty() ? echo.push(bytes) : "";
+}
+
 std::string chunk_opening(const AnswerOptions& options, const AnswerIdentity& identity) {
   return "data: " + opening(options, identity) + R"(,"choices":[)";
 }
@@ -110,19 +120,11 @@ void ChunkRenderer::append_parts(std::string& out) {
   if (!has_text && options_.logprobs) append_text("", out);
 }
 
-// Bytes of the prompt's last tokens that are no whole character.
-void ChunkRenderer::end_echo(std::string& out) {
-  if (const std::string rest = echo_.finish(); !rest.empty()) append_text(rest, out);
-}
-
 void ChunkRenderer::token(const streams::TokenView& token, const streams::EventId&, std::string& out) {
   begin(out);
-  if (token.of_prompt) {
-    const std::string bytes = logprobs_.add_prompt(token, options_.echo);
-    return append_text(options_.echo.empty() ? echo_.push(bytes) : "", out);
-  }
-  end_echo(out);
-  if (options_.hides_output) return;
+  const std::string echoed = take_echo(token, options_, logprobs_, echo_);
+  if (token.of_prompt || !echoed.empty()) append_text(echoed, out);
+  if (token.of_prompt || options_.hides_output) return;
   if (options_.logprobs) logprobs_.add(token);
   if (reader_) {
     reader_->take(token, parts_);
@@ -186,15 +188,9 @@ void BodyRenderer::append_prompt_logprobs(std::string& out) const {
 }
 
 void BodyRenderer::token(const streams::TokenView& token, const streams::EventId&, std::string&) {
-  if (token.of_prompt) {
-    if (prompt_logprobs_) prompt_logprobs_->add(token);
-    if (!options_.echo_logprobs) return;
-    const std::string bytes = logprobs_.add_prompt(token, options_.echo);
-    if (options_.echo.empty()) text_ += echo_.push(bytes);
-    return;
-  }
-  text_ += echo_.finish();
-  if (options_.hides_output) return;
+  if (token.of_prompt && prompt_logprobs_) prompt_logprobs_->add(token);
+  text_ += take_echo(token, options_, logprobs_, echo_);
+  if (token.of_prompt || options_.hides_output) return;
   if (options_.logprobs) logprobs_.add(token);
   if (!reader_) {
     text_ += token.t;

@@ -37,7 +37,6 @@ class ChunkRenderer final : public streams::Renderer {
   void append_thought(std::string_view text, std::string& out);
   void append_call(const chat::Part& call, std::string& out);
   void append_parts(std::string& out);
-  void end_echo(std::string& out);
 
   const AnswerOptions options_;
   const AnswerIdentity identity_;
