@@ -3,12 +3,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <boost/json.hpp>
 #include <cctype>
 #include <cstdlib>
 
 #include "base/file.h"
-#include "base/parse_json.h"
 #include "cli/pager.h"
 #include "cli/server_address.h"
 #include "cli/stack/daemon_commands.h"
@@ -47,10 +45,7 @@ base::Result<> check_scheme(const std::string& url) {
 
 bool is_orchestratords(const net::Response& response) {
   if (response.status < 400) return !response.body.starts_with('<');  // JSON, or the text of metrics
-  boost::system::error_code failed;
-  const boost::json::value parsed = base::parse_json(response.body, failed);
-  const auto* envelope = failed || !parsed.is_object() ? nullptr : parsed.get_object().if_contains("error");
-  return envelope != nullptr && envelope->is_object() && envelope->get_object().contains("correlation_id");
+  return net::http::own_error_of(response).has_value();
 }
 
 int exit_code_of(const base::Error& error) {
@@ -145,8 +140,9 @@ base::Error Api::silence_error(base::Error error) const {
 }
 
 base::Error Api::error_of(const net::Response& response) const {
-  if (!is_orchestratords(response)) return other_program_error(response.status);
-  base::Error error = net::http::error_of(response);
+  auto own = net::http::own_error_of(response);
+  if (!own) return other_program_error(response.status);
+  base::Error error = *std::move(own);
   if (error.code == ErrorCode::kBadToken && token_goes_before_) {
     error.message += "; this one is of LLORCH_API_TOKEN_FILE or LLORCH_API_TOKEN, which go before auth.token_file";
   }

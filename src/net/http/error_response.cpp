@@ -6,6 +6,7 @@
 #include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
 #include <boost/json/value.hpp>
+#include <utility>
 
 #include "base/assert.h"
 #include "base/log.h"
@@ -73,18 +74,22 @@ const Gateway* gateway_of(const std::vector<Gateway>& gateways, std::string_view
   return it == gateways.end() ? nullptr : &*it;
 }
 
-base::Error error_of(const Response& response) {
-  const base::Error unknown{
-      base::ErrorCode::kInternal, fmt::format("answered with HTTP status {} and no error body", response.status), {}};
+namespace {
+
+// The member `error` of a body; empty where it is none.
+json::object envelope_of(const Response& response) {
   boost::system::error_code failed;
-  const json::value parsed = base::parse_json(response.body, failed);
-  if (failed || !parsed.is_object()) return unknown;
-  const json::value* envelope = parsed.get_object().if_contains("error");
-  if (envelope == nullptr || !envelope->is_object()) return unknown;
-  const json::object& body = envelope->get_object();
+  json::value parsed = base::parse_json(response.body, failed);
+  json::value* envelope = failed || !parsed.is_object() ? nullptr : parsed.get_object().if_contains("error");
+  return envelope != nullptr && envelope->is_object() ? std::move(envelope->get_object()) : json::object();
+}
+
+base::Error error_in(const json::object& body, int status) {
   const json::value* name = body.if_contains("code");
   const json::value* message = body.if_contains("message");
-  if (name == nullptr || !name->is_string()) return unknown;
+  if (name == nullptr || !name->is_string()) {
+    return {base::ErrorCode::kInternal, fmt::format("answered with HTTP status {} and no error body", status), {}};
+  }
 
   const std::string_view code_name(name->get_string().data(), name->get_string().size());
   const std::string text = message != nullptr && message->is_string() ? std::string(message->get_string()) : "";
@@ -98,6 +103,16 @@ base::Error error_of(const Response& response) {
     if (const json::value* value = body.if_contains(key)) error.details.emplace_back(key, to_detail(*value));
   }
   return error;
+}
+
+}  // namespace
+
+base::Error error_of(const Response& response) { return error_in(envelope_of(response), response.status); }
+
+std::optional<base::Error> own_error_of(const Response& response) {
+  const json::object body = envelope_of(response);
+  if (!body.contains("correlation_id")) return std::nullopt;
+  return error_in(body, response.status);
 }
 
 }  // namespace llorch::net::http

@@ -1,5 +1,6 @@
 #pragma once
 // The error envelope (SYS-5.5.1, AAPI-15060) and the 429 contract (ORCH-2007).
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,5 +36,7 @@ const Gateway* gateway_of(const std::vector<Gateway>& gateways, std::string_view
 // The reverse, for clients: the error of an envelope. A body that is no envelope, or names an unknown code, becomes
 // INTERNAL with the status and the code's name in the message. REQUIRES response.status >= 400.
 base::Error error_of(const Response& response);
+// The same of an envelope that error_response() wrote: it names a correlation id. Nothing: another program answered. REQUIRES as above.
+std::optional<base::Error> own_error_of(const Response& response);
 
 }  // namespace llorch::net::http

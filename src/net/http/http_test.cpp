@@ -193,6 +193,18 @@ TEST(ErrorOf, ReadsWhatErrorResponseWrites) {
   EXPECT_EQ(error_of(Response{500, {}, R"({"error":{"code":"FUTURE_CODE","message":"m"}})"}).message, "FUTURE_CODE: m");
 }
 
+TEST(ErrorOf, KnowsTheEnvelopesOfOtherPrograms) {
+  const Response ours = error_response(Error{ErrorCode::kQueueFull, "full", {}}, kCorrelation);
+  ASSERT_TRUE(own_error_of(ours));
+  EXPECT_EQ(own_error_of(ours)->code, ErrorCode::kQueueFull);
+  EXPECT_EQ(own_error_of(ours)->details, error_of(ours).details);
+  EXPECT_EQ(own_error_of(Response{500, {}, R"({"error":{"code":5,"correlation_id":"c"}})"})->code,
+            ErrorCode::kInternal);
+  for (const char* body : {"", "<html>", "[]", "{}", R"({"error":1})", R"({"error":{"code":"QUEUE_FULL"}})"}) {
+    EXPECT_FALSE(own_error_of(Response{502, {}, body})) << body;
+  }
+}
+
 // SEC-AUTH-2004
 TEST(Auth, Loopback) {
   for (const char* yes : {"127.0.0.1", "127.9.8.7", "::1", "[::1]:8080", "127.0.0.1:80", "localhost", "localhost:1",
