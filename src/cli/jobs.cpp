@@ -35,6 +35,7 @@ constexpr std::size_t kRecentJobs = 50;  // that `ps` shows whether they live or
 struct Look {
   std::string left_out;                  // what was not looked at, and why; empty: nothing
   std::optional<base::Error> broke_off;  // the why, where it is no bound of ours
+  std::optional<std::string> behind;     // ?before= of what follows the first page
 };
 
 // A tenant's throttle has room for no more, or the record of the job that the page was to begin behind is gone.
@@ -43,28 +44,37 @@ bool is_of_a_later_page(const base::Error& error) {
          (error.code == base::ErrorCode::kInvalidParams && base::has_detail(error, "field", "before"));
 }
 
-// Shows the jobs to `look`, the newest first and at most 3,000 of them, until it returns true: it has seen enough. Those of `tenant`
-// alone, if one is named; a server that knows no such list answers with all jobs and says of none whose it is.
-base::Result<Look> look_through(Api& api, const std::function<bool(JobView& job)>& look,
+// Shows the jobs to `look`, the newest first and at most 3,000 of them, until it returns true: it has seen enough. `recent`: those
+// before the newest so many are the live ones alone, where the server knows such a list; an older one answers with all. Those of
+// `tenant` alone, if one is named; a server that knows no such list answers with all jobs and says of none whose it is.
+base::Result<Look> look_through(Api& api, std::size_t recent, const std::function<bool(JobView& job)>& look,
                                 const std::optional<std::string>& tenant = std::nullopt) {
   const std::string of_tenant = tenant ? "&tenant=" + net::http::percent_encode(*tenant) : std::string();
+  const std::string any = "/v2/tasks?limit=", live = "/v2/tasks?live=true&limit=1000";
+  const std::string next = recent < kJobsMax ? live : any + "1000";
+  Look out;
   std::size_t seen = 0;
-  for (std::string path = "/v2/tasks?limit=1000";;) {
+  for (std::string path = recent == 0 ? live : any + std::to_string(std::min<std::size_t>(recent, 1000));;) {
     const auto body = api.call("GET", path + of_tenant);
     if (!body && seen > 0 && is_of_a_later_page(body.error())) {
-      return Look{fmt::format("jobs before the newest {} were not looked at: {}", seen, body.error().message),
-                  body.error()};
+      out.left_out = fmt::format("jobs before the newest {} were not looked at: {}", seen, body.error().message);
+      out.broke_off = body.error();
+      return out;
     }
     if (!body) return base::fail(body.error());
     auto list = TRY(wire::decode<wire::JobList>(*body));
+    if (seen == 0) out.behind = list.next_before;
     for (JobView& job : list.tasks) {
       ++seen;
       if (tenant && job.tenant_id != tenant) continue;
-      if (look(job)) return Look{};
+      if (look(job)) return out;
     }
-    if (!list.next_before || list.tasks.empty()) return Look{};
-    if (seen >= kJobsMax) return Look{fmt::format("jobs before the newest {} were not looked at", seen), {}};
-    path = "/v2/tasks?limit=1000&before=" + net::http::percent_encode(*list.next_before);
+    if (!list.next_before || list.tasks.empty()) return out;
+    if (seen >= kJobsMax) {
+      out.left_out = fmt::format("jobs before the newest {} were not looked at", seen);
+      return out;
+    }
+    path = next + "&before=" + net::http::percent_encode(*list.next_before);
   }
 }
 
@@ -114,7 +124,7 @@ base::Result<std::string> whole_job_id(Api& api, const std::string& job_id, bool
                        std::ranges::all_of(job_id, [](unsigned char c) { return std::isxdigit(c) != 0 || c == '-'; });
   if (!is_part) return job_id;
   std::vector<std::string> found;
-  Look seen = TRY(look_through(api, [&](const JobView& job) {
+  Look seen = TRY(look_through(api, kJobsMax, [&](const JobView& job) {
     if (job.job_id.starts_with(job_id)) found.push_back(job.job_id);
     return found.size() > 1;
   }));
@@ -138,7 +148,7 @@ int queue(const GlobalOptions& global) {
   const auto api = Api::connect(global);
   if (!api) return report(api.error(), global.json);
   wire::JobList list;
-  const auto looked = look_through(**api, [&](JobView& job) {
+  const auto looked = look_through(**api, 0, [&](JobView& job) {
     if (job.queue_position) list.tasks.push_back(std::move(job));
     return false;
   });
@@ -164,12 +174,12 @@ int ps(const GlobalOptions& global, const std::optional<std::string>& tenant) {
   std::size_t seen = 0;
   const auto note = [&](JobView& job) {
     // Of those that have ended the newest; what waits or runs may be older than them.
-    if (++seen == kRecentJobs + 1) list.next_before = list.tasks.back().job_id;
-    if (seen <= kRecentJobs || !wire::is_terminal(job.status)) list.tasks.push_back(std::move(job));
+    if (++seen <= kRecentJobs || !wire::is_terminal(job.status)) list.tasks.push_back(std::move(job));
     return false;
   };
-  const auto looked = look_through(**api, note, tenant);
+  auto looked = look_through(**api, kRecentJobs, note, tenant);
   if (!looked) return report(looked.error(), global.json);
+  list.next_before = std::move(looked->behind);
   say_left_out(looked->left_out, global.json);
   if (global.json) return fmt::print("{}\n", wire::encode(list)), kOk;
   std::vector<std::vector<std::string>> rows;
@@ -247,7 +257,7 @@ int cancel_jobs_of(const GlobalOptions& global, const std::string& tenant) {
     if (!wire::is_terminal(job.status)) live.push_back(job.job_id);
     return false;
   };
-  const auto looked = look_through(**api, note, tenant);
+  const auto looked = look_through(**api, 0, note, tenant);
   if (!looked) return report(looked.error(), global.json);
   say_left_out(looked->left_out, global.json);
   int code = kOk;

@@ -228,8 +228,9 @@ def job_id_of(number):
 RUNS, WAITS = job_id_of(0xBAD), job_id_of(0xADDED)
 
 
-def listing(count, behind=None):
-    """GET /v2/tasks of so many jobs. All have ended, but that the oldest waits, and the one behind it runs; `behind` the first page is that error."""
+def listing(count, behind=None, knows_live=True):
+    """GET /v2/tasks of so many jobs. All have ended, but that the oldest waits, and the one behind it runs; `behind` the first page is that error.
+    An older server does not know `live` and lists all."""
     ids = [job_id_of(number << 16) for number in reversed(range(2, count))] + [RUNS, WAITS]
     jobs = [job_view(job_id, "completed") for job_id in ids[:-2]] + [job_view(RUNS, "running"), job_view(WAITS, "queued", queue_position=0)]
 
@@ -238,7 +239,10 @@ def listing(count, behind=None):
         if behind is not None and "before" in wanted:
             return behind
         first = ids.index(wanted["before"]) + 1 if "before" in wanted else 0
-        tasks = jobs[first:first + int(wanted.get("limit", 50))]
+        found = jobs[first:]
+        if knows_live and wanted.get("live") == "true":
+            found = [job for job in found if job["status"] in ("queued", "running")]
+        tasks = found[:int(wanted.get("limit", 50))]
         more = {"next_before": tasks[-1]["job_id"]} if len(tasks) == int(wanted.get("limit", 50)) else {}
         return {"tasks": tasks, **more}
 
@@ -260,33 +264,40 @@ def test_jobs_that_live_are_found_behind_many_that_have_ended(tmp_path):
             return done.stdout.decode()
 
         shown = json.loads(said("--json", "ps"))
+        assert asked_of(server, "/v2/tasks") == 2, "each request counts in a tenant's throttle"
         ids = [job["job_id"] for job in shown["tasks"]]
         assert ids == [job_id_of(number << 16) for number in range(1199, 1149, -1)] + [RUNS, WAITS]
         assert shown["next_before"] == job_id_of(1150 << 16), "behind it no job is missed"
         assert [line.split()[0] for line in said("ps").splitlines()] == ids
-        assert WAITS in said("queue") and WAITS in said("show", WAITS[:6])
+        asked_of(server, "/v2/tasks")
+        assert WAITS in said("queue") and asked_of(server, "/v2/tasks") == 1, "one request says what waits"
+        assert WAITS in said("show", WAITS[:6])
 
 
 def test_where_jobs_were_not_looked_at_it_is_said(tmp_path):
     told = "jobs before the newest 3000 were not looked at"
     with SaidServer(answers=listing(3100)) as server:
-        for command in ("ps", "queue"):
+        for command, shown in (("ps", RUNS), ("queue", WAITS)):
+            said = llorch("--url", server.url, command, state_dir=tmp_path)
+            assert said.returncode == 0 and said.stderr == b"" and shown.encode() in said.stdout, said
+    with SaidServer(answers=listing(3100, knows_live=False)) as server:
+        for command, told, asks in (("ps", told.replace("3000", "3050"), 4), ("queue", told, 3)):
             said = llorch("--url", server.url, command, state_dir=tmp_path)
             assert said.returncode == 0 and said.stderr.decode() == f"llorch: {told}\n" and RUNS.encode() not in said.stdout
-            assert asked_of(server, "/v2/tasks") == 3, "each page counts in a tenant's throttle"
+            assert asked_of(server, "/v2/tasks") == asks, "each page counts in a tenant's throttle"
             said = llorch("--url", server.url, "--json", command, state_dir=tmp_path)
             assert said.returncode == 0 and "tasks" in json.loads(said.stdout) and json.loads(said.stderr) == {"event": "jobs_left_out", "human": told}
-            assert asked_of(server, "/v2/tasks") == 3
+            assert asked_of(server, "/v2/tasks") == asks
     for behind in ("QUOTA_EXCEEDED", ("INVALID_PARAMS", {"field": "before"})):
         with SaidServer(answers=listing(1200, behind)) as server:
             said = llorch("--url", server.url, "ps", state_dir=tmp_path)
             assert said.returncode == 0 and len(said.stdout.splitlines()) == 50, (behind, said)
-            assert said.stderr.startswith(b"llorch: jobs before the newest 1000 were not looked at: "), said.stderr
+            assert said.stderr.startswith(b"llorch: jobs before the newest 50 were not looked at: "), said.stderr
 
 
 def test_jobs_that_could_not_be_listed_are_an_error(tmp_path):
     for behind, code in (("BAD_TOKEN", 4), ("INTERNAL", 1), (("INVALID_PARAMS", {"field": "limit"}), 2)):
-        with SaidServer(answers=listing(1200, behind)) as server:
+        with SaidServer(answers=listing(1200, behind, knows_live=False)) as server:
             for command in (("ps",), ("queue",), ("show", "04af")):
                 done = llorch("--url", server.url, *command, state_dir=tmp_path)
                 assert done.returncode == code and done.stdout == b"", (behind, command, done)

@@ -459,9 +459,32 @@ TEST_F(AdmissionTest, TheListShowsTheNewestFirst) {
   EXPECT_NE(rest.find(ids[0]), std::string::npos) << rest;
   for (const std::string& other : {ids[1], ids[2], newer}) EXPECT_EQ(rest.find(other), std::string::npos) << rest;
   EXPECT_EQ(rest.find("next_before"), std::string::npos) << rest;
-  for (const char* bad : {"limit=0", "limit=1001", "limit=x", "limit=", "before=0", "before=", "before=a%20b"}) {
+  for (const char* bad :
+       {"limit=0", "limit=1001", "limit=x", "limit=", "before=0", "before=", "before=a%20b", "live=", "live=queued"}) {
     EXPECT_EQ(client_->get(std::string("/v2/tasks?") + bad).status, 400) << bad;
   }
+}
+
+TEST_F(AdmissionTest, TheListOfLiveJobsLeavesOutWhatHasEnded) {
+  start_with_pool();
+  pool_->hold(true);
+  std::vector<std::string> ids;
+  for (int i = 0; i < 4; ++i) ids.push_back(client_->submit(task(1)));
+  wait_until([&] { return status_of(ids[0]) == "running"; }, "the first job to run");
+  client_->call("DELETE", "/v2/tasks/" + ids[2]);
+  wait_until([&] { return status_of(ids[2]) == "cancelled"; }, "a job to end");
+  const auto shown = [&](const std::string& query) {
+    const std::string list = client_->get("/v2/tasks?" + query).body;
+    std::string out;
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      if (list.find("\"job_id\":\"" + ids[i]) != std::string::npos) out += std::to_string(i);
+    }
+    return out;
+  };
+  EXPECT_EQ(shown("live=true"), "013");
+  EXPECT_EQ(shown("live=true&limit=2"), "13") << "the newest";
+  EXPECT_EQ(shown("live=true&before=" + ids[2]), "01");
+  EXPECT_EQ(shown("live=false"), "0123");
 }
 
 // ---- cancelling ---------------------------------------------------------------------------------------------------

@@ -120,6 +120,7 @@ struct Listing {
   std::int64_t count_max = 0;
   std::optional<std::string> tenant_id{};  // of this one alone; absent: of all
   std::optional<std::int64_t> before{};    // only those that came before this JobRecord::arrival
+  bool only_live = false;                  // only those that have not ended
 };
 
 // Finished jobs go, the oldest first, when one of these is passed.

@@ -263,7 +263,9 @@ void Tasks::list(const net::Request& request, const net::ExchangePtr& exchange) 
   const auto limit = limit_of(request);
   if (!limit) return refuse(context_, exchange, limit.error());
   const net::http::Principal& caller = request.peer.principal;
-  store::Listing listing{.count_max = *limit};
+  const auto only_live = is_true("live", request.query_param("live").value_or("false"));
+  if (!only_live) return refuse(context_, exchange, only_live.error());
+  store::Listing listing{.count_max = *limit, .only_live = *only_live};
   auto account = listed_account(caller, request.query_param("tenant"));
   if (!account) return refuse(context_, exchange, account.error());
   listing.tenant_id = *std::move(account);

@@ -361,14 +361,25 @@ base::Result<std::optional<JobRecord>> PostgresBackend::find_task(const std::str
       "SELECT " LLORCH_PG_JOB_COLUMNS "FROM jobs j WHERE j.task_id = $1 OR j.job_id = $1 ORDER BY j.arrival", id);
 }
 
+#define LLORCH_NEWEST(jobs, and_more) \
+  "SELECT " LLORCH_PG_JOB_COLUMNS "FROM " jobs " j WHERE j.arrival < $1" and_more " ORDER BY j.arrival DESC LIMIT $2"
+// Few: they are read first, by the index jobs_live, and not found among all that a tenant ever had.
+#define LLORCH_LIVE "WITH live AS MATERIALIZED (SELECT * FROM jobs WHERE completed_at IS NULL) "
+// That of the index jobs_of_tenants.
+#define LLORCH_OF_TENANT " AND j.tenant_id = $3 AND strpos(j.task_id, ':') > 0"
+
+const char* newest_sql(const Listing& listing) {
+  if (listing.only_live && listing.tenant_id) return LLORCH_LIVE LLORCH_NEWEST("live", LLORCH_OF_TENANT);
+  if (listing.only_live) return LLORCH_LIVE LLORCH_NEWEST("live", "");
+  if (listing.tenant_id) return LLORCH_NEWEST("jobs", LLORCH_OF_TENANT);
+  return LLORCH_NEWEST("jobs", "");
+}
+#undef LLORCH_OF_TENANT
+#undef LLORCH_LIVE
+#undef LLORCH_NEWEST
+
 base::Result<std::vector<JobRecord>> PostgresBackend::newest(const Listing& listing) {
-  // The second condition is that of the index jobs_of_tenants.
-  Query newest(listing.tenant_id
-                   ? "SELECT " LLORCH_PG_JOB_COLUMNS
-                     "FROM jobs j WHERE j.arrival < $1 AND j.tenant_id = $3 AND strpos(j.task_id, ':') > 0 "
-                     "ORDER BY j.arrival DESC LIMIT $2"
-                   : "SELECT " LLORCH_PG_JOB_COLUMNS
-                     "FROM jobs j WHERE j.arrival < $1 ORDER BY j.arrival DESC LIMIT $2");
+  Query newest(newest_sql(listing));
   newest.add(listing.before.value_or(std::numeric_limits<std::int64_t>::max())).add(listing.count_max);
   if (listing.tenant_id) newest.add(std::string_view(*listing.tenant_id));
   const Rows rows = TRY(query(std::move(newest)));

@@ -299,15 +299,28 @@ base::Result<std::optional<JobRecord>> find_job_by_task(Database& database, std:
                   task_id);
 }
 
+namespace {
+// `jobs`: where their numbers are found, and by which conditions.
+#define LLORCH_NEWEST(jobs)                                                                              \
+  "SELECT " LLORCH_SQLITE_JOB_COLUMNS "FROM job_records j WHERE j.arrival IN (SELECT arrival FROM " jobs \
+  " AND arrival < ?1 ORDER BY arrival DESC LIMIT ?2) ORDER BY j.arrival DESC"
+
+// The second condition of a tenant's is that of the index jobs_of_tenants. Live jobs are few: whoever has a million that have ended has
+// them found by the index of the live ones, without which SQLite refuses the statement.
+const char* newest_sql(const Listing& listing) {
+  if (listing.only_live && listing.tenant_id) {
+    return LLORCH_NEWEST(
+        "jobs INDEXED BY jobs_live WHERE completed_at IS NULL AND tenant_id = ?3 AND instr(task_id, ':') > 0");
+  }
+  if (listing.only_live) return LLORCH_NEWEST("jobs INDEXED BY jobs_live WHERE completed_at IS NULL");
+  if (listing.tenant_id) return LLORCH_NEWEST("jobs WHERE tenant_id = ?3 AND instr(task_id, ':') > 0");
+  return "SELECT " LLORCH_SQLITE_JOB_COLUMNS "FROM job_records j WHERE j.arrival < ?1 ORDER BY j.arrival DESC LIMIT ?2";
+}
+#undef LLORCH_NEWEST
+}  // namespace
+
 base::Result<std::vector<JobRecord>> newest_jobs(Database& database, const Listing& listing) {
-  // The second condition of a tenant's is that of the index jobs_of_tenants.
-  const StatementUse row(*TRY(database.statement(
-      listing.tenant_id
-          ? "SELECT " LLORCH_SQLITE_JOB_COLUMNS
-            "FROM job_records j WHERE j.arrival IN (SELECT arrival FROM jobs WHERE tenant_id = ?3 AND "
-            "instr(task_id, ':') > 0 AND arrival < ?1 ORDER BY arrival DESC LIMIT ?2) ORDER BY j.arrival DESC"
-          : "SELECT " LLORCH_SQLITE_JOB_COLUMNS
-            "FROM job_records j WHERE j.arrival < ?1 ORDER BY j.arrival DESC LIMIT ?2")));
+  const StatementUse row(*TRY(database.statement(newest_sql(listing))));
   row->bind(1, listing.before.value_or(std::numeric_limits<std::int64_t>::max())).bind(2, listing.count_max);
   if (listing.tenant_id) row->bind(3, std::string_view(*listing.tenant_id));
   std::vector<JobRecord> jobs;
