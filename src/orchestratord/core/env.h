@@ -1,10 +1,12 @@
 #pragma once
 // What a step gives to all owners of the core's state: time, settings, timers, and the way out for commands.
+#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/log_limiter.h"
 #include "orchestratord/core/core.h"
 #include "orchestratord/core/timers.h"
 
@@ -61,6 +63,7 @@ class Env {
   std::vector<Command>* out_ = nullptr;  // of the step that runs
   TimerQueue timers_;
   Recheck recheck_;
+  std::map<std::string_view, base::LogLimiter> limited_lines_;  // by event
   bool draining_ = false;
 };
 
@@ -99,6 +102,10 @@ class Owner {
            std::vector<base::LogField> fields = {}) const {
     log(level, event, nullptr, std::move(human), std::move(fields));
   }
+  // The same of what clients or pools decide how often it happens: so many lines of an event in each period, as many as honest ones
+  // cause. REQUIRES: `event` is a literal.
+  void log_limited(base::LogLevel level, std::string_view event, const Job* job, std::string human,
+                   std::vector<base::LogField> fields = {}) const;
   void count(Metric metric, std::string_view label = {}, std::int64_t value = 1, Priority priority = {}) const {
     emit(Count{metric, std::string(label), priority, value});
   }

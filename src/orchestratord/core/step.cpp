@@ -247,6 +247,16 @@ void State::check_drained() {
   emit(Drained{});
 }
 
+void Owner::log_limited(base::LogLevel level, std::string_view event, const Job* job, std::string human,
+                        std::vector<base::LogField> fields) const {
+  constexpr std::int64_t kLinesMax = 100, kPeriodMs = 10'000;  // a cluster that comes back tells of all its workers
+  base::LogLimiter& lines = env_.limited_lines_.try_emplace(event, kLinesMax, kPeriodMs).first->second;
+  const auto left_out = lines.admit(now_.mono_ms);
+  if (!left_out) return;
+  if (*left_out > 0) fields.emplace_back("left_out_before", *left_out);
+  log(level, event, job, std::move(human), std::move(fields));
+}
+
 void Owner::log(base::LogLevel level, std::string_view event, const Job* job, std::string human,
                 std::vector<base::LogField> fields) const {
   base::CorrelationId correlation_id;

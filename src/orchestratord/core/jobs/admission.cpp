@@ -299,7 +299,8 @@ void Admissions::on(Submit& e) {
   count(Metric::kQueueDropped, label);
   const bool lru = config_.queue.policy == config::QueuePolicy::kDropLru;
   Job& victim = jobs_.at(*verdict.displaced);
-  log(base::LogLevel::kWarn, "queue.dropped", &victim, "Drops a waiting job from a full queue.", {{"policy", label}});
+  log_limited(base::LogLevel::kWarn, "queue.dropped", &victim, "Drops a waiting job from a full queue.",
+              {{"policy", label}});
   s_.attempts.fail(victim, Error{lru ? ErrorCode::kQueueFullDropLru : ErrorCode::kQueueFull,
                                  "The queue was full and this job made room for a newer one. Submit it again.",
                                  {}}

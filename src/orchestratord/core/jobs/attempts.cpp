@@ -217,8 +217,8 @@ void Attempts::attempt_failed(Job& job, Error error) {
     error = std::move(error).with("pool_id", job.pool_id->value);
     if (go_elsewhere(job, error)) return;
   }
-  log(base::LogLevel::kWarn, "job.failed", &job, "A job failed on its worker.",
-      {{"code", error.name()}, {"message", error.message}});
+  log_limited(base::LogLevel::kWarn, "job.failed", &job, "A job failed on its worker.",
+              {{"code", error.name()}, {"message", error.message}});
   fail(job, std::move(error));
 }
 
@@ -235,11 +235,9 @@ bool Attempts::go_elsewhere(Job& job, const Error& error) {
     retry(job, error);
     return true;
   }
-  if (const auto left_out = too_old_lines_.admit(now_.mono_ms)) {
-    log(base::LogLevel::kWarn, "job.worker_too_old", &job,
-        "A worker does not know all that a job asks for: another pool gets it.",
-        {{"pool_id", *job.pool_id}, {"message", error.message}, {"left_out_before", *left_out}});
-  }
+  log_limited(base::LogLevel::kWarn, "job.worker_too_old", &job,
+              "A worker does not know all that a job asks for: another pool gets it.",
+              {{"pool_id", *job.pool_id}, {"message", error.message}});
   jobs::JobSpec elsewhere = job.spec;
   elsewhere.placement = refused.placement;
   elsewhere.placement.avoid_pools.push_back(job.pool_id->value);
@@ -301,8 +299,8 @@ void Attempts::retry(Job& job, Error error) {
     return fail(job, not_replayable("The worker was lost").with("cause", std::string(error.name())));
   if (!config_.retry.enabled) return fail(job, std::move(error));
   if (job.attempts >= config_.retry.max_attempts) {
-    log(base::LogLevel::kWarn, "job.failed", &job, "A job has used up its attempts.",
-        {{"attempts", job.attempts}, {"code", error.name()}, {"message", error.message}});
+    log_limited(base::LogLevel::kWarn, "job.failed", &job, "A job has used up its attempts.",
+                {{"attempts", job.attempts}, {"code", error.name()}, {"message", error.message}});
     return fail(job, Error{ErrorCode::kRetryExhausted,
                            fmt::format("All {} attempts failed; the last one with {}: {}", job.attempts, error.name(),
                                        error.message),
@@ -312,7 +310,8 @@ void Attempts::retry(Job& job, Error error) {
   }
   const std::int64_t delay_ms = jobs::backoff_ms(config_.retry, job.attempts, entropy_);
   count(Metric::kRetries, error.name());
-  log(base::LogLevel::kWarn, "job.retry", &job, "An attempt failed and the job goes back to the queue.",
+  log_limited(
+      base::LogLevel::kWarn, "job.retry", &job, "An attempt failed and the job goes back to the queue.",
       {{"attempt", job.attempts}, {"backoff_ms", delay_ms}, {"code", error.name()}, {"message", error.message}});
   back_to_queue(job, now_.mono_ms + delay_ms);
   commit_progress(job);
@@ -405,11 +404,11 @@ void Attempts::late_timer(Execution& x) {
   x.late_timer.reset();
   if (x.aborted) return;
   const Job& job = jobs_.at(x.job);
-  log(base::LogLevel::kWarn, "job.late", &job, "A job has used most of its time.",
-      {{"timeout_ms", x.timeout_ms},
-       {"execution_time_ms", now_.mono_ms - x.dispatched_ms},
-       {"tokens_out", job.tokens_out},
-       {"max_tokens", job.spec.max_tokens}});
+  log_limited(base::LogLevel::kWarn, "job.late", &job, "A job has used most of its time.",
+              {{"timeout_ms", x.timeout_ms},
+               {"execution_time_ms", now_.mono_ms - x.dispatched_ms},
+               {"tokens_out", job.tokens_out},
+               {"max_tokens", job.spec.max_tokens}});
 }
 
 void Attempts::idle_timer(Execution& x) {

@@ -135,8 +135,7 @@ class Attempts : Handler {
   void log_outcome(const Job& job);
 
   placement::Average run_ms_;
-  base::LogLimiter too_old_lines_{10, 10'000};  // clients decide how often a job asks for what workers do not know
-  std::vector<base::PoolId> forgotten_pools_;   // whose refusals regroup_refused() forgets
+  std::vector<base::PoolId> forgotten_pools_;  // whose refusals regroup_refused() forgets
 };
 
 }  // namespace llorch::orchestratord::core

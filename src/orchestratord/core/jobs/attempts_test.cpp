@@ -382,11 +382,11 @@ TEST_F(AnOldWorkerRefused, ManyRefusalsDoNotFillTheLog) {
     const auto log = d.all<Log>();
     lines += std::ranges::count(log, "job.worker_too_old", &Log::event);
   };
-  for (int i = 0; i < 40; ++i) refused("more-" + std::to_string(i));
-  EXPECT_EQ(lines, 8) << "of ten, two are spent";
+  for (int i = 0; i < 150; ++i) refused("more-" + std::to_string(i));
+  EXPECT_EQ(lines, 98) << "of a hundred, two are spent";
   d.after_ms(10'000);
   refused("late");
-  EXPECT_EQ(lines, 9);
+  EXPECT_EQ(lines, 99);
 }
 
 // What another pool lacks is the smaller part of the story.

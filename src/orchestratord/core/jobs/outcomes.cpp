@@ -62,8 +62,8 @@ std::string_view advice_for(std::string_view limit) {
 
 void Attempts::time_out(Job& job, const TimedOut& what) {
   count(Metric::kTimeouts, what.stage);
-  log(base::LogLevel::kWarn, "job.timeout", &job, "A job ran out of time.",
-      {{"stage", what.stage}, {"limit", what.limit}, {"timeout_ms", what.timeout_ms}});
+  log_limited(base::LogLevel::kWarn, "job.timeout", &job, "A job ran out of time.",
+              {{"stage", what.stage}, {"limit", what.limit}, {"timeout_ms", what.timeout_ms}});
   fail(job, Error{what.limit == "queue" ? ErrorCode::kQueueTimeout : ErrorCode::kTimeout,
                   fmt::format("The {} limit of {} ms ran out in the {} stage. {}", what.limit, what.timeout_ms,
                               what.stage, advice_for(what.limit)),

@@ -84,14 +84,14 @@ void Replicas::tell_other_version(const Worker& worker, const Model& m) const {
   if (registry_.versions_count(m.facts.digest) <= 1) return;
   const ReplicaRule rule = replica_rule(m, nullptr);
   if (rule.allows(worker)) return;
-  log(base::LogLevel::kWarn, "worker.version_mismatch",
-      "A worker of another version than its model's others gets no job until they have gone.",
-      {{"worker_id", worker.id},
-       {"pool_id", worker.pool_id},
-       {"code", base::info(base::ErrorCode::kVersionMismatch).name},
-       {"model_digest", m.facts.digest},
-       {"engine_version", worker.info.engine_build},
-       {"worker_version", worker.version}});
+  log_limited(base::LogLevel::kWarn, "worker.version_mismatch", nullptr,
+              "A worker of another version than its model's others gets no job until they have gone.",
+              {{"worker_id", worker.id},
+               {"pool_id", worker.pool_id},
+               {"code", base::info(base::ErrorCode::kVersionMismatch).name},
+               {"model_digest", m.facts.digest},
+               {"engine_version", worker.info.engine_build},
+               {"worker_version", worker.version}});
 }
 
 std::optional<placement::Rank> Replicas::first_waiting_for(const Worker& worker, const Model& m) const {

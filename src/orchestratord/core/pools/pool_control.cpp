@@ -176,7 +176,7 @@ void DesiredStates::pool_deregistered(const base::PoolId& id, PoolControl& contr
   control = {};
   control.left = control.unsettled = true;
   control.leavers = std::move(leavers);
-  log(base::LogLevel::kInfo, "pool.left", "A pool has left.", {{"pool_id", id}});
+  log_limited(base::LogLevel::kInfo, "pool.left", nullptr, "A pool has left.", {{"pool_id", id}});
   settle_desired_state(id, control);
 }
 
@@ -223,8 +223,8 @@ void DesiredStates::pool_replaced(const base::PoolId& id) {
   const bool is_kept = control && !control->left && !control->leaving && (asks(control->desired) || control->busy());
   if (!is_kept) return pool_deregistered(id, controls_[id]);
   emit(RememberPool{id, ""});
-  log(base::LogLevel::kWarn, "pool.replaced", "Another pool has the address of a pool that is out of reach.",
-      {{"pool_id", id}});
+  log_limited(base::LogLevel::kWarn, "pool.replaced", nullptr,
+              "Another pool has the address of a pool that is out of reach.", {{"pool_id", id}});
 }
 
 void DesiredStates::pool_back(const base::PoolId& id, bool rebooted) {

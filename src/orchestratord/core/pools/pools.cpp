@@ -86,12 +86,12 @@ void Pools::on(PoolSeen& e) {
   if (is_news || tells_address) emit(RememberPool{id, e.state.endpoint});
   answer();  // by now it is known where the pool is, for what it says next
   if (is_news) {
-    log(base::LogLevel::kInfo, "pool.registered", "A pool is here.",
-        {{"pool_id", id},
-         {"gpus", e.state.gpus.size()},
-         {"workers", e.state.workers.size()},
-         {"rebooted", changes.rebooted},
-         {"recovered", changes.recovered}});
+    log_limited(base::LogLevel::kInfo, "pool.registered", nullptr, "A pool is here.",
+                {{"pool_id", id},
+                 {"gpus", e.state.gpus.size()},
+                 {"workers", e.state.workers.size()},
+                 {"rebooted", changes.rebooted},
+                 {"recovered", changes.recovered}});
   }
   for (const GoneWorker& gone : changes.gone) s_.workers.worker_gone(gone, std::nullopt);
   for (const base::WorkerId& worker : changes.adopted) s_.workers.worker_adopted(worker);

@@ -149,6 +149,34 @@ TEST(Pools, AConflictThatGoesOnDoesNotFillTheLog) {
   EXPECT_EQ(std::get<std::int64_t>(left_out->value), 490);
 }
 
+// A node says with every report that it has begun anew, with other workers than before.
+TEST(Pools, ANodeThatComesAgainAndAgainDoesNotFillTheLog) {
+  Driver d;
+  std::map<std::string, std::int64_t> lines, left_out;
+  const auto tell = [&](int i) {
+    wire::PoolState state = d.state_of_worker("w" + std::to_string(i));
+    state.boot_id = "boot-" + std::to_string(i);
+    d.report(state);
+    EXPECT_TRUE(d.only<AnswerPool>().heartbeat_interval_ms);
+    for (const Log& log : d.all<Log>()) {
+      ++lines[std::string(log.event)];
+      for (const base::LogField& field : log.fields) {
+        if (field.name == "left_out_before") left_out[std::string(log.event)] = std::get<std::int64_t>(field.value);
+      }
+    }
+  };
+  for (int i = 0; i < 500; ++i) {
+    tell(i);
+    d.after_ms(1);
+  }
+  for (const char* event : {"pool.registered", "worker.ready", "worker.gone"}) EXPECT_EQ(lines[event], 100) << event;
+  EXPECT_TRUE(left_out.empty());
+  d.after_ms(10'000);
+  tell(500);
+  EXPECT_EQ(lines["pool.registered"], 101);
+  EXPECT_EQ(left_out["pool.registered"], 400);
+}
+
 // Another boot means the old workers are gone; their jobs are replayed.
 TEST(Pools, ARestartedPoolHasLostItsWorkers) {
   Driver d(no_jitter());

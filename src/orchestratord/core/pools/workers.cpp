@@ -85,8 +85,8 @@ void Workers::stop_worker(Worker& worker, std::string_view why) {
   worker.retiring = false;
   retiring_.erase(worker.id);
   count(Metric::kWorkerStops, why);
-  log(base::LogLevel::kInfo, "worker.stop", "Stops a worker.",
-      {{"worker_id", worker.id}, {"pool_id", worker.pool_id}, {"reason", why}});
+  log_limited(base::LogLevel::kInfo, "worker.stop", nullptr, "Stops a worker.",
+              {{"worker_id", worker.id}, {"pool_id", worker.pool_id}, {"reason", why}});
   emit(StopWorker{pool.id, pool.endpoint, worker.id});
 }
 
@@ -187,11 +187,11 @@ void Workers::worker_ready(const base::WorkerId& id) {
   recheck_.all();
   worker->answered = true;
   worker->ready_ms = worker->last_used_ms = now_.mono_ms;
-  log(base::LogLevel::kInfo, "worker.ready", "A worker is ready.",
-      {{"worker_id", id},
-       {"pool_id", worker->pool_id},
-       {"gpu_id", worker->info.gpu_id},
-       {"model_digest", worker->info.model_digest}});
+  log_limited(base::LogLevel::kInfo, "worker.ready", nullptr, "A worker is ready.",
+              {{"worker_id", id},
+               {"pool_id", worker->pool_id},
+               {"gpu_id", worker->info.gpu_id},
+               {"model_digest", worker->info.model_digest}});
   const Model* held = models_.find(worker->info.model_digest);
   if (held) s_.replicas.tell_other_version(*worker, *held);
   if (worker->is_foreign()) {
@@ -239,15 +239,15 @@ void Workers::on(WorkerFailed& e) {
 
 void Workers::log_gone(const GoneWorker& gone, const std::optional<Error>& error) {
   if (gone.why == GoneWhy::kStopped) {
-    return log(base::LogLevel::kInfo, "worker.gone", "A worker has stopped, as it was asked to.",
-               {{"worker_id", gone.id}, {"pool_id", gone.pool_id}, {"gpu_id", gone.gpu_id}});
+    return log_limited(base::LogLevel::kInfo, "worker.gone", nullptr, "A worker has stopped, as it was asked to.",
+                       {{"worker_id", gone.id}, {"pool_id", gone.pool_id}, {"gpu_id", gone.gpu_id}});
   }
-  log(base::LogLevel::kWarn, "worker.gone",
-      gone.why == GoneWhy::kPoolLost ? "A worker is gone with its pool." : "A worker is gone.",
-      {{"worker_id", gone.id},
-       {"pool_id", gone.pool_id},
-       {"gpu_id", gone.gpu_id},
-       {"code", error ? error->name() : std::string_view("")}});
+  log_limited(base::LogLevel::kWarn, "worker.gone", nullptr,
+              gone.why == GoneWhy::kPoolLost ? "A worker is gone with its pool." : "A worker is gone.",
+              {{"worker_id", gone.id},
+               {"pool_id", gone.pool_id},
+               {"gpu_id", gone.gpu_id},
+               {"code", error ? error->name() : std::string_view("")}});
 }
 
 void Workers::worker_gone(const GoneWorker& gone, std::optional<Error> error) {

@@ -343,6 +343,21 @@ TEST(CoreSessions, WhyAWorkerFailedIsInTheLog) {
   EXPECT_EQ(said()["job.retry"], "lost");
 }
 
+// A client decides how often a job of its has no time: each is accepted, ends and is told in one line at info; the warnings are bounded.
+TEST(CoreSessions, JobsWithoutTimeDoNotFillTheLogWithWarnings) {
+  CoreConfig config;
+  config.queue.capacity = 1000;
+  config.timeout.queue_ms = 1000;
+  Driver d(config);
+  d.see(d.pool_state());
+  for (int i = 0; i < 300; ++i) d.submit("j" + std::to_string(i));
+  std::map<std::string, int> lines;
+  d.after_ms(1000);
+  for (const Log& log : d.all<Log>()) ++lines[std::string(log.event)];
+  EXPECT_EQ(lines["job.timeout"], 100);
+  EXPECT_EQ(lines["stream.ended"], 300);
+}
+
 // Clients decide how often a job is refused; the log says some of it and how much it left out.
 TEST(CoreSessions, RefusalsDoNotFillTheLog) {
   Driver d;
