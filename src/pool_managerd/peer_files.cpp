@@ -142,8 +142,12 @@ void PeerFiles::send_more(const std::shared_ptr<Sending>& sending) {
   std::vector<char> piece(std::min<std::size_t>(kPieceBytes, static_cast<std::size_t>(left.end - left.begin)));
   const ssize_t got = ::pread(sending->fd, piece.data(), piece.size(), left.begin);
   if (got <= 0) {
-    base::log_event(base::LogLevel::kError, "peer_read_failed", {},
-                    "A model's file could not be read for another pool.", {{"errno", got == 0 ? 0 : errno}});
+    const int why = got == 0 ? 0 : errno;
+    if (const auto left_out = failed_reads_.admit(options_.clock->now().mono_ms)) {
+      base::log_event(base::LogLevel::kError, "peer_read_failed", {},
+                      "A model's file could not be read for another pool.",
+                      {{"errno", why}, {"left_out_before", *left_out}});
+    }
     return sending->exchange->abort();
   }
   left.begin += got;

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/clock.h"
+#include "base/log_limiter.h"
 #include "base/task_thread.h"
 #include "net/server.h"
 #include "pool_managerd/provisioner/provisioner.h"
@@ -37,6 +38,7 @@ class PeerFiles {
 
   const PeerFilesOptions options_;
   std::atomic<int> sendings_ = 0;
+  base::LogLimiter failed_reads_{10, 10'000};  // who fetches decides how often a damaged file is read; on thread_
   base::TaskThread thread_;
 };
 

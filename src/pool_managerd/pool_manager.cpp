@@ -9,7 +9,9 @@
 #include <atomic>
 #include <cerrno>
 #include <map>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "base/assert.h"
 #include "base/file.h"
@@ -620,11 +622,13 @@ void PoolManager::Impl::execute(const wl::CheckDigest& command) {
 void PoolManager::Impl::execute(const wl::PushState&) { link_->changed(); }
 
 void PoolManager::Impl::execute(const wl::Note& note) {
+  std::vector<base::LogField> fields{{"pool_id", options_.config.pool_managerd.pool_id},
+                                     {"worker_id", note.worker_id},
+                                     {"gpu_id", note.gpu_id},
+                                     {"vram_allocated_bytes", note.bytes}};
+  if (note.left_out > 0) fields.emplace_back("left_out_before", note.left_out);
   base::log_event(note.warn ? LogLevel::kWarn : LogLevel::kInfo, note.event, note.correlation_id, note.human,
-                  {{"pool_id", options_.config.pool_managerd.pool_id},
-                   {"worker_id", note.worker_id},
-                   {"gpu_id", note.gpu_id},
-                   {"vram_allocated_bytes", note.bytes}});
+                  std::span<const base::LogField>(fields));
 }
 
 void PoolManager::Impl::on_exit(const WorkerId& id, const wl::ExitFacts& facts, const std::string& log_tail) {

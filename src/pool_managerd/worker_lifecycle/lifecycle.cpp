@@ -199,11 +199,14 @@ void Lifecycle::on(const StartAsked& event, Time now, Out& out) {
   const auto admitted = admit(event);
   if (!admitted) {
     ++counters_.starts_by_outcome["refused"];
-    out.push_back(Note{.event = "worker_start_refused",
-                       .warn = true,
-                       .human = admitted.error().message,
-                       .gpu_id = event.wanted.gpu_id,
-                       .correlation_id = event.correlation_id});
+    if (const auto left_out = refused_starts_.admit(now.mono_ms)) {
+      out.push_back(Note{.event = "worker_start_refused",
+                         .warn = true,
+                         .human = admitted.error().message,
+                         .gpu_id = event.wanted.gpu_id,
+                         .correlation_id = event.correlation_id,
+                         .left_out = *left_out});
+    }
     out.push_back(Refuse{event.request, admitted.error()});
     return;
   }
@@ -318,7 +321,7 @@ base::Result<> Lifecycle::check_ready(const wire::ReadyCallback& callback) const
   return {};
 }
 
-void Lifecycle::on(const ReadyReceived& event, Time, Out& out) {
+void Lifecycle::on(const ReadyReceived& event, Time now, Out& out) {
   const auto it = workers_.find(event.callback.worker_id);
   if (it != workers_.end() && it->second.became_ready && it->second.info.uri == event.callback.uri &&
       net::http::constant_time_equal(event.callback.spawn_token, it->second.spawn_token)) {
@@ -326,7 +329,10 @@ void Lifecycle::on(const ReadyReceived& event, Time, Out& out) {
     return;
   }
   if (auto checked = check_ready(event.callback); !checked) {
-    out.push_back(Note{.event = "worker_ready_refused", .warn = true, .human = checked.error().message});
+    if (const auto left_out = refused_callbacks_.admit(now.mono_ms)) {
+      out.push_back(
+          Note{.event = "worker_ready_refused", .warn = true, .human = checked.error().message, .left_out = *left_out});
+    }
     out.push_back(Refuse{event.request, std::move(checked).error()});
     return;
   }

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/entropy.h"
 #include "base/id.h"
+#include "base/log_limiter.h"
 #include "base/result.h"
 #include "pool_managerd/capability_matcher/preflight.h"
 #include "pool_managerd/gpu_inventory/device.h"
@@ -156,6 +157,7 @@ struct Note {
   std::string gpu_id;
   std::int64_t bytes = 0;
   base::CorrelationId correlation_id;
+  std::int64_t left_out = 0;  // of this event since its last note
 };
 using Command = std::variant<Answer, Refuse, Spawn, Probe, PostShutdown, SendSignal, ReportReady, ReportFailed,
                              CheckDigest, PushState, Note>;
@@ -262,6 +264,7 @@ class Lifecycle {
   std::set<std::string> gone_;
   std::map<std::pair<std::string, std::string>, std::string> failed_last_;  // (model_ref, device mask) -> category
   Counters counters_;
+  base::LogLimiter refused_starts_{10, 10'000}, refused_callbacks_{10, 10'000};  // whoever asks decides how often
   std::uint64_t probes_ = 0;
   bool shutting_down_ = false;
 };

@@ -233,6 +233,38 @@ TEST(Lifecycle, StartIsIdempotent) {
   EXPECT_EQ(h.find<Spawn>(), nullptr);
 }
 
+// A worker, which may be another system's, calls as often as it likes; each call is refused, and some are told.
+TEST(Lifecycle, RefusalsDoNotFillTheLog) {
+  Harness h;
+  h.start("w");
+  std::int64_t notes = 0, left_out = 0;
+  const auto count = [&] {
+    const auto* note = h.find<Note>();
+    notes += note != nullptr;
+    left_out += note != nullptr ? note->left_out : 0;
+  };
+  const auto refused = [&] {
+    auto callback = h.callback("w");
+    callback.spawn_token.clear();
+    h.run(ReadyReceived{RequestId{++h.requests}, callback});
+    EXPECT_EQ(h.refusal(), ErrorCode::kForbidden);
+    count();
+  };
+  for (int i = 0; i < 500; ++i) refused();
+  EXPECT_EQ(notes, 10);
+  h.pass(10'000);
+  refused();
+  EXPECT_EQ(notes, 11);
+  EXPECT_EQ(left_out, 490);
+  notes = 0;
+  for (int i = 0; i < 500; ++i) {
+    h.start("more-" + std::to_string(i), 2 * kDeviceBytes, "0");
+    EXPECT_EQ(h.refusal(), ErrorCode::kInsufficientVram);
+    count();
+  }
+  EXPECT_EQ(notes, 10);
+}
+
 // POOL-2060, POOL-2100: every check of the callback.
 TEST(Lifecycle, CallbackIsChecked) {
   Harness h;
