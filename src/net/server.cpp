@@ -227,6 +227,7 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
   h1::RequestBudget& budget() override { return budget_; }
   h1::RequestBudget& answers() override { return answers_; }
   h1::ChunkPool& chunks() override { return chunks_; }
+  base::LogLimiter& cut_answer_lines() override { return cut_answers_; }
   void request_began(h1::Connection& connection, const std::string& account) override {
     connections_.request_began(connection, account);
   }
@@ -382,6 +383,7 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
   LiveSet<h1::Connection> live_;
   base::LogLimiter auth_failures_{kAuthFailureLinesMax, kAuthFailurePeriodMs};  // I/O thread
   base::LogLimiter gave_way_{kGaveWayLinesMax, kGaveWayPeriodMs};               // I/O thread
+  base::LogLimiter cut_answers_{10, 10'000};                                    // I/O thread
 };
 
 Server::Server(IoRuntime& runtime, ServerOptions options)

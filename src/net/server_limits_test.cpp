@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
+#include "base/log.h"
 #include "net/testing/server_fixture.h"
 
 namespace llorch::net {
@@ -274,6 +276,39 @@ TEST_F(ServerLimits, UnreadAnswersStayWithinTheBudget) {
   int whole = 0;
   for (TestSocket& socket : slow) whole += socket.read_all().size() > kAnswer;
   EXPECT_EQ(whole, 2);
+}
+
+TEST_F(ServerLimits, AnswersThatAreCutShortDoNotFillTheLog) {
+  constexpr std::size_t kClients = 60, kAnswer = 8 << 20, kWhole = 2;
+  options.request_bytes_in_flight_max = 20 << 20;
+  options.write_stall_timeout_ms = 3'600'000;
+  std::atomic<std::int64_t> lines = 0;
+  base::capture_log_lines([&](std::string_view line) { lines += line.find("http.answer_dropped") != line.npos; });
+  const std::int64_t begin_ms = base::SystemClock().now().mono_ms;
+  start();
+  std::vector<TestSocket> slow;
+  std::size_t cut = 0;  // guarded by mutex
+  for (std::size_t i = 0; i < kClients; ++i) {
+    slow.emplace_back(server->port());
+    ASSERT_TRUE(slow.back().send(get("/keep")));
+    wait_kept(i + 1);
+    kept[i]->on_close([&](CloseReason reason) {
+      const std::lock_guard lock(mutex);
+      if (reason != CloseReason::kPeerGone) return;
+      ++cut;
+      changed.notify_all();
+    });
+    kept[i]->respond(http::text_response(200, std::string(kAnswer, 'a')));
+  }
+  {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return cut == kClients - kWhole; });
+  }
+  for (TestSocket& socket : slow) socket.read_all();
+  const std::int64_t periods = (base::SystemClock().now().mono_ms - begin_ms) / 10'000 + 1;
+  base::capture_log_lines({});
+  EXPECT_GT(lines, 0);
+  EXPECT_LE(lines, 10 * periods);
 }
 
 // What a handler makes of a small request counts as well, until it is answered.

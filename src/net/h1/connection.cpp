@@ -377,9 +377,11 @@ void Connection::hold_answer() {
 }
 
 void Connection::drop_answer() {
-  base::log_event(base::LogLevel::kWarn, "http.answer_dropped", correlation_id_,
-                  "Answers that clients have not taken yet need too much memory; the largest is cut short.",
-                  {{"account", account_}, {"bytes", out_.capacity()}});
+  if (const auto left_out = host_->cut_answer_lines().admit(base::SystemClock().now().mono_ms)) {
+    base::log_event(base::LogLevel::kWarn, "http.answer_dropped", correlation_id_,
+                    "Answers that clients have not taken yet need too much memory; the largest is cut short.",
+                    {{"account", account_}, {"bytes", out_.capacity()}, {"left_out_before", *left_out}});
+  }
   close(CloseReason::kPeerGone);
 }
 

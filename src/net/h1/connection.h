@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "base/log_limiter.h"
 #include "net/asio_types.h"
 #include "net/h1/connection_limit.h"
 #include "net/h1/exchange.h"
@@ -56,6 +57,8 @@ class ConnectionHost {
   // An authorised request of the connection, of the caller `account`, is on its way, or is over. On the io thread only.
   virtual void request_began(Connection& connection, const std::string& account) = 0;
   virtual void request_ended(Connection& connection) = 0;
+  // Of lines about answers that were cut short: clients decide how often. On the io thread only.
+  virtual base::LogLimiter& cut_answer_lines() = 0;
   // The connection is closed and calls nothing any more.
   virtual void closed(Connection& connection) = 0;
 };

@@ -98,8 +98,11 @@ void WatchedModels::drop_gone(const base::PoolId& pool_id, const std::vector<wir
 bool WatchedModels::drop(const wire::NamedModel& named) {
   if (!named.model_ref.empty() && context_.jobs->any_of_model(named.model_ref)) return false;
   if (!context_.names->erase(named.model_id)) return false;
-  base::log_event(base::LogLevel::kInfo, "catalog.watched_model_gone", {},
-                  "The file of a watched model, or its pool, is gone.", {{"model", named.model_id}});
+  if (const auto left_out = gone_lines_.admit(context_.clock->now().mono_ms)) {
+    base::log_event(base::LogLevel::kInfo, "catalog.watched_model_gone", {},
+                    "The file of a watched model, or its pool, is gone.",
+                    {{"model", named.model_id}, {"left_out_before", *left_out}});
+  }
   return true;
 }
 

@@ -41,7 +41,8 @@ class WatchedModels {
   std::map<std::string, std::set<std::string>> under_way_;  // by pool: references
   std::map<std::string, std::string> next_;                 // by pool: the reference that found no room among them
   bool is_retry_due_ = false;                               // of drop_unpaired()
-  base::LogLimiter refused_lines_{10, 10'000};              // pools decide how often one is refused
+  // Pools decide how often one is refused, or goes.
+  base::LogLimiter refused_lines_{10, 10'000}, gone_lines_{10, 10'000};
 };
 
 }  // namespace llorch::orchestratord::http

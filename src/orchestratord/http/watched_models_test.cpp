@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/log.h"
 #include "orchestratord/http/testing/held_pool.h"
 #include "wire/json.h"
 
@@ -50,6 +51,20 @@ TEST_F(WatchedModelsTest, ANameThatWasGivenMeanwhileStays) {
   EXPECT_EQ(names->find("m1")->checksum, "");
   watched.seen(pool, {file(1)});
   EXPECT_TRUE(client.requests.empty());
+}
+
+TEST_F(WatchedModelsTest, AFileThatComesAndGoesDoesNotFillTheLog) {
+  int lines = 0;
+  base::capture_log_lines([&](std::string_view line) { lines += line.find("watched_model_gone") != line.npos; });
+  for (int n = 0; n < 30; ++n) {
+    watched.seen(pool, {file(n)});
+    describe(file(n).model_ref);
+    ASSERT_TRUE(names->find("m" + std::to_string(n)));
+    watched.seen(pool, {});
+    ASSERT_FALSE(names->find("m" + std::to_string(n)));
+  }
+  base::capture_log_lines({});
+  EXPECT_EQ(lines, 10);
 }
 
 // Each is a question to every pool, which a node need not answer: so many at once, and the others behind them.

@@ -255,9 +255,18 @@ void Catalog::attempt(const Question& question, const std::function<void()>& ste
   try {
     step();
   } catch (const std::exception&) {
-    base::log_event(base::LogLevel::kError, "catalog.answer_failed", question.correlation_id,
-                    "A pool's answer about a model failed inside a library.",
-                    {{"endpoint", question.pools.front().endpoint}, {"type", base::current_exception_type()}});
+    std::optional<std::int64_t> left_out;
+    {
+      const std::lock_guard lock(mutex_);
+      left_out = exception_lines_.admit(options_.clock->now().mono_ms);
+    }
+    if (left_out) {
+      base::log_event(base::LogLevel::kError, "catalog.answer_failed", question.correlation_id,
+                      "A pool's answer about a model failed inside a library.",
+                      {{"endpoint", question.pools.front().endpoint},
+                       {"type", base::current_exception_type()},
+                       {"left_out_before", *left_out}});
+    }
     ask_next(question, {ErrorCode::kInternal, "the pool's description of the model cannot be read", {}});
   }
 }

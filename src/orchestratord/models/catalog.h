@@ -163,7 +163,8 @@ class Catalog {
 
   const CatalogOptions options_;
   std::mutex mutex_;
-  base::LogLimiter failure_lines_{10, 10'000};  // whoever submits decides how often a model is looked at
+  // Whoever submits decides how often a model is looked at.
+  base::LogLimiter failure_lines_{10, 10'000}, exception_lines_{10, 10'000};
   std::vector<Pool> pools_;
   std::map<Key, Entry> entries_;
   // By endpoint and digest: what one pool says of a digest is nothing to the models of another.

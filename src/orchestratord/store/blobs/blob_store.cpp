@@ -536,9 +536,11 @@ base::Result<> BlobStore::check_answer(const std::string& tenant_id, std::uint64
   const std::uint64_t held = held_bytes(tenant_id);
   const std::uint64_t max = options_.tenant_bytes_max + options_.answer_bytes_max;
   if (held <= max && bytes <= max - held) return {};
-  base::log_event(base::LogLevel::kWarn, "blobs.answer_refused", {},
-                  "An answer is not kept, for its owner keeps more than it may.",
-                  {{"held_bytes", held}, {"bytes", bytes}, {"bytes_max", max}});
+  if (const auto left_out = refused_answer_lines_.admit(options_.clock->now().mono_ms)) {
+    base::log_event(base::LogLevel::kWarn, "blobs.answer_refused", {},
+                    "An answer is not kept, for its owner keeps more than it may.",
+                    {{"held_bytes", held}, {"bytes", bytes}, {"bytes_max", max}, {"left_out_before", *left_out}});
+  }
   return base::fail(base::Error{ErrorCode::kQuotaExceeded,
                                 fmt::format("{} of {} bytes of kept files and results are taken, and the answer, of {} "
                                             "bytes, was too long to be kept beside them; delete some, or raise "

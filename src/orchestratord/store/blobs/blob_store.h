@@ -20,6 +20,7 @@
 
 #include "base/clock.h"
 #include "base/entropy.h"
+#include "base/log_limiter.h"
 #include "base/result.h"
 #include "base/settled_clock.h"
 #include "orchestratord/store/payload/payload_keys.h"
@@ -170,11 +171,12 @@ class BlobStore {
   base::Entropy& entropy_;
   std::map<std::string, Entry> entries_;
   std::map<std::pair<std::string, std::string>, std::set<Listed>>
-      owned_;                                        // by kind and tenant, from when they were made
-  std::map<std::string, std::uint64_t> held_bytes_;  // by tenant
-  std::set<Listed> due_elapsed_, due_unix_;          // when each expires, by elapsed_ms() and by unix_ms()
-  std::set<std::string> unerased_;                   // ids of the erased ones of `entries_`
-  std::optional<base::SettledClock> settled_;        // set by open()
+      owned_;                                                  // by kind and tenant, from when they were made
+  std::map<std::string, std::uint64_t> held_bytes_;            // by tenant
+  std::set<Listed> due_elapsed_, due_unix_;                    // when each expires, by elapsed_ms() and by unix_ms()
+  std::set<std::string> unerased_;                             // ids of the erased ones of `entries_`
+  std::optional<base::SettledClock> settled_;                  // set by open()
+  mutable base::LogLimiter refused_answer_lines_{10, 10'000};  // clients decide how often one is refused
 };
 
 }  // namespace llorch::orchestratord::store::blobs

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "base/testing/full_disk.h"
 
 namespace {
@@ -124,6 +125,11 @@ TEST_F(Blobs, AnswersMayTakeSoMuchMoreThanATenantMayBegin) {
   const auto refused = store_->check_answer("t1", 20'000);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, base::ErrorCode::kQuotaExceeded);
+  int lines = 0;
+  base::capture_log_lines([&](std::string_view line) { lines += line.find("blobs.answer_refused") != line.npos; });
+  for (int i = 0; i < 100; ++i) EXPECT_FALSE(store_->check_answer("t1", 20'000));
+  base::capture_log_lines({});
+  EXPECT_EQ(lines, 9) << "the log has one already, and clients do not fill it";
   EXPECT_TRUE(store_->check_answer("t1", 4096)) << "an error that takes its place";
   EXPECT_TRUE(store_->check_answer("t2", 150'000));
 }
