@@ -93,6 +93,22 @@ TEST(Regex, Refusals) {
   }
 }
 
+// Each of half a million anchors is looked at once, and moves none of the others.
+TEST(Regex, ManyAnchorsAreTakenAtOnce) {
+  const std::string many(500'000, '^');
+  for (const std::string& expression : {many + "ab" + std::string(20'000, '$'), "ab|" + many + "x"}) {
+    const auto grammar = Grammar::from_regex(expression);
+    ASSERT_TRUE(grammar) << grammar.error().message;
+    EXPECT_EQ(verdict(*grammar, "ab"), Verdict::kWhole);
+    EXPECT_EQ(verdict(*grammar, "a"), Verdict::kPrefix);
+    EXPECT_EQ(verdict(*grammar, "b"), Verdict::kRefused);
+  }
+  const auto schema = Grammar::from_json_schema(R"({"type": "string", "pattern": ")" + many + "ab$\"}");
+  ASSERT_TRUE(schema) << schema.error().message;
+  EXPECT_EQ(verdict(*schema, "\"ab\""), Verdict::kWhole);
+  EXPECT_EQ(verdict(*schema, "\"b"), Verdict::kRefused);
+}
+
 TEST(Gbnf, Language) {
   const std::vector<FrontendCase> cases{
       {"root ::= \"a\" | \"b\" \"c\"", {"a", "bc"}, {"ab", "b"}},

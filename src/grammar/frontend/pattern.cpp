@@ -43,10 +43,10 @@ base::Result<Pattern> without_anchors(Pattern pattern, Match match) {
     parts.push_back(std::move(pattern));
   }
   bool begins = match == Match::kWhole, ends = match == Match::kWhole;
-  while (!parts.empty() && parts.front().kind == Pattern::Kind::kBegin) {
-    parts.erase(parts.begin());
-    begins = true;
-  }
+  const auto begin =
+      std::ranges::find_if_not(parts, [](const Pattern& part) { return part.kind == Pattern::Kind::kBegin; });
+  begins = begins || begin != parts.begin();
+  parts.erase(parts.begin(), begin);  // at once: an expression may be nothing else
   while (!parts.empty() && parts.back().kind == Pattern::Kind::kEnd) {
     parts.pop_back();
     ends = true;
