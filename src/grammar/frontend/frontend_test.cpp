@@ -1,8 +1,12 @@
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 
+#include "grammar/frontend/gbnf.h"
+#include "grammar/frontend/pattern.h"
 #include "grammar/testing/small_vocabulary.h"
 
 namespace llorch::grammar {
@@ -19,6 +23,12 @@ Verdict verdict(const std::shared_ptr<const Grammar>& grammar, std::string_view 
     if (!matcher.accept(TokenId{static_cast<std::uint8_t>(c)})) return Verdict::kRefused;
   }
   return matcher.is_complete() ? Verdict::kWhole : Verdict::kPrefix;
+}
+
+std::string repeated(std::string_view text, std::size_t times) {
+  std::string out;
+  for (std::size_t i = 0; i < times; ++i) out += text;
+  return out;
 }
 
 struct FrontendCase {
@@ -107,6 +117,43 @@ TEST(Regex, ManyAnchorsAreTakenAtOnce) {
   ASSERT_TRUE(schema) << schema.error().message;
   EXPECT_EQ(verdict(*schema, "\"ab\""), Verdict::kWhole);
   EXPECT_EQ(verdict(*schema, "\"b"), Verdict::kRefused);
+}
+
+// A set of characters takes some fifty states, and a text may spell a set a million times.
+TEST(Sets, EqualOnesAreOneExpression) {
+  ir::Builder builder(Limits{});
+  const auto pattern = frontend::parse_pattern(repeated("\\S.[^a]", 1000), frontend::Match::kWhole, {});
+  ASSERT_TRUE(pattern) << pattern.error().message;
+  frontend::to_expr(builder, *pattern, ir::Encoding::kUtf8);
+  EXPECT_EQ(builder.exprs().size(), 4u) << "three sets and a sequence";
+  ir::Builder of_gbnf(Limits{});
+  ASSERT_TRUE(frontend::read_gbnf(of_gbnf, "root ::= " + repeated(". [^a] ", 1000) + "\n"));
+  EXPECT_EQ(of_gbnf.exprs().size(), 3u);
+}
+
+TEST(Sets, NoneIsMadeOnceTheGrammarIsTooLarge) {
+  constexpr std::size_t kSets = 10'000;
+  std::string sets, blanks;
+  for (std::size_t i = 0; i < kSets; ++i) {
+    const std::string set = "[^\\u" + fmt::format("{:04x}", 0x1000 + i) + "]";
+    sets += set;
+    blanks += set + " ";
+  }
+  const Limits limits{.nfa_states_max = kSets};  // in a builder sixteen times as many, in each set more than sixteen
+  ir::Builder builder(limits);
+  const auto pattern = frontend::parse_pattern(sets, frontend::Match::kWhole, {});
+  ASSERT_TRUE(pattern) << pattern.error().message;
+  frontend::to_expr(builder, *pattern, ir::Encoding::kUtf8);
+  EXPECT_FALSE(builder.check());
+  EXPECT_EQ(builder.exprs().back().kind, ir::Expr::Kind::kSequence);
+  const auto made = std::ranges::count(builder.exprs(), ir::Expr::Kind::kAutomaton, &ir::Expr::kind);
+  EXPECT_LT(static_cast<std::size_t>(made), kSets);
+  EXPECT_THAT(Grammar::from_regex(sets, limits).error().message, HasSubstr("too large"));
+  ir::Builder of_gbnf(limits);
+  const auto read = frontend::read_gbnf(of_gbnf, "root ::= " + blanks + "\n");
+  ASSERT_FALSE(read);
+  EXPECT_THAT(read.error().message, HasSubstr("too large"));
+  EXPECT_LT(of_gbnf.exprs().size(), kSets);
 }
 
 TEST(Gbnf, Language) {

@@ -146,6 +146,7 @@ class GbnfParser {
       skip(Lines::kStay);
       part = TRY(quantified(part));
       parts.push_back(part);
+      TRY(builder_.check());
       skip(lines);
     }
     return parts.size() == 1 ? parts[0] : builder_.sequence(std::move(parts));

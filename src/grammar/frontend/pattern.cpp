@@ -115,6 +115,7 @@ base::Result<Pattern> parse_pattern(std::string_view expression, Match match, co
 }
 
 ir::ExprId to_expr(ir::Builder& builder, const Pattern& pattern, ir::Encoding encoding) {
+  if (builder.is_over()) return builder.nothing();  // whoever asks the builder is refused
   if (pattern.kind == Pattern::Kind::kSet) return ir::one_of(builder, pattern.set, encoding);
   std::vector<ir::ExprId> children;
   for (const Pattern& child : pattern.children) children.push_back(to_expr(builder, child, encoding));

@@ -106,12 +106,11 @@ Work Builder::work() const {
 }
 
 base::Result<> Builder::check() const {
-  if (rules_.size() > limits_.rules_max) {
+  if (has_too_many_rules()) {
     return base::fail(base::ErrorCode::kInvalidParams,
                       fmt::format("the grammar needs more than {} rules; make it smaller", limits_.rules_max));
   }
-  // Nested expressions count their parts again, hence the factor: the automata are bounded one by one later.
-  if (total_size_ > 16 * limits_.nfa_states_max) {
+  if (is_too_large()) {
     return base::fail(base::ErrorCode::kInvalidParams, "the grammar is too large; make it smaller");
   }
   return {};

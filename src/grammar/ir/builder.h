@@ -2,8 +2,10 @@
 // What the front-ends write: rules over bytes, as expressions. compiler.h makes automata of it.
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -61,6 +63,13 @@ class Builder {
   ExprId call(RuleId rule);
   // An automaton over bytes and calls.
   ExprId automaton(Nfa nfa);
+  // What make() returned for the first equal `key`: a grammar may spell one set of characters a million times.
+  template <class Make>
+  ExprId shared(std::vector<std::uint32_t> key, const Make& make) {
+    const auto [it, added] = shared_.try_emplace(std::move(key));
+    if (added) it->second = make();
+    return it->second;
+  }
 
   // `name` is for messages.
   RuleId declare(std::string name);
@@ -74,6 +83,8 @@ class Builder {
 
   // INVALID_PARAMS once a limit is broken; every later answer of the builder is then worthless.
   base::Result<> check() const;
+  // Whether check() refuses, so that nothing more needs to be made.
+  bool is_over() const { return has_too_many_rules() || is_too_large(); }
 
   const Limits& limits() const { return limits_; }
 
@@ -93,6 +104,9 @@ class Builder {
  private:
   static constexpr std::size_t kWorkPerStep = 2;
 
+  bool has_too_many_rules() const { return rules_.size() > limits_.rules_max; }
+  // Nested expressions count their parts again, hence the factor: the automata are bounded one by one later.
+  bool is_too_large() const { return total_size_ > 16 * limits_.nfa_states_max; }
   ExprId add(Expr expr, std::size_t size);
   std::size_t size_of(ExprId id) const { return sizes_[index(id)]; }
 
@@ -101,6 +115,7 @@ class Builder {
   std::vector<std::size_t> sizes_;  // automaton states an expression will take, about
   std::vector<Rule> rules_;
   std::vector<Nfa> automata_;
+  std::map<std::vector<std::uint32_t>, ExprId> shared_;
   std::vector<base::TokenId> control_tokens_;
   std::size_t total_size_ = 0;
   std::size_t steps_ = 0;

@@ -149,11 +149,15 @@ ExprId spelled(Builder& builder, const Dfa& dfa, Encoding encoding) {
 }
 
 ExprId one_of(Builder& builder, const SymbolSet& set, Encoding encoding) {
-  Nfa nfa;
-  nfa.start = nfa.add_state();
-  nfa.accept = nfa.add_state();
-  for (const Spelling& spelling : spellings(set, encoding)) add_spelling(nfa, nfa.start, spelling, nfa.accept);
-  return builder.automaton(std::move(nfa));
+  std::vector<std::uint32_t> key{static_cast<std::uint32_t>(encoding)};
+  for (const SymbolRange& range : set) key.insert(key.end(), {range.first, range.last});
+  return builder.shared(std::move(key), [&] {
+    Nfa nfa;
+    nfa.start = nfa.add_state();
+    nfa.accept = nfa.add_state();
+    for (const Spelling& spelling : spellings(set, encoding)) add_spelling(nfa, nfa.start, spelling, nfa.accept);
+    return builder.automaton(std::move(nfa));
+  });
 }
 
 ExprId any_json_character(Builder& builder) {
