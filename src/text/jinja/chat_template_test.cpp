@@ -248,6 +248,45 @@ TEST(ChatTemplate, WorkOnVariablesAndContainersCostsSteps) {
   EXPECT_NE(rendered.error().message.find("bytes of memory"), std::string::npos) << rendered.error().message;
 }
 
+TEST(ChatTemplate, ArgumentsOfMacrosCostSteps) {
+  constexpr std::size_t kNames = 512;
+  std::string parameters, arguments;
+  for (std::size_t i = 0; i < kNames; ++i) {
+    const std::string name = (i == 0 ? "p" : ",p") + std::to_string(i);
+    parameters += name;
+    arguments += name + "=0";
+  }
+  const json::object none;
+  const std::string macro = "{% macro m(" + parameters + ") %}{% endmacro %}";
+  EXPECT_GE(steps_of(macro + "{{ m(" + arguments + ") }}", none), kNames * kNames / 8);
+  EXPECT_GE(steps_of(macro + "{{ m() }}", none), kNames) << "each is undefined by its name";
+  const std::string name(1 << 14, 'n');
+  const std::string named = "{% macro m(" + name + ") %}{% endmacro %}";
+  EXPECT_GE(steps_of(named + "{{ m() }}", none), name.size() / 64);
+  EXPECT_GE(steps_of(named + "{{ m(" + name + "=0) }}", none), name.size() / 64);
+  // What a macro calls keeps its variables for as long as it runs.
+  const auto parsed = ChatTemplate::parse("{% macro m(" + parameters + ") %}{{ m() }}{% endmacro %}{{ m() }}");
+  ASSERT_TRUE(parsed) << parsed.error().message;
+  RenderInput input;
+  input.limits.memory_bytes_max = 512u << 10;
+  const auto rendered = parsed->render(input);
+  ASSERT_FALSE(rendered);
+  EXPECT_NE(rendered.error().message.find("bytes of memory"), std::string::npos) << rendered.error().message;
+}
+
+TEST(ChatTemplate, NamesOfArgumentsDiffer) {
+  std::string names;
+  for (int i = 0; i < 40'000; ++i) names += "p" + std::to_string(i) + (i % 2 == 0 ? "," : " ,");
+  EXPECT_TRUE(ChatTemplate::parse("{% macro m(" + names + "p) %}{% endmacro %}"));
+  const auto refusal = [](const std::string& source) {
+    const auto parsed = ChatTemplate::parse(source);
+    return parsed ? std::string() : parsed.error().message;
+  };
+  EXPECT_EQ(refusal("{% macro m(" + names + "p7) %}{% endmacro %}"),
+            "chat template, line 1: two parameters have one name");
+  EXPECT_EQ(refusal("{{ f(a=1, b=2, a=3) }}"), "chat template, line 1: the argument 'a' is given twice");
+}
+
 // A search looks at each byte a bounded number of times, also where a text begins like the wanted one everywhere.
 TEST(ChatTemplate, SearchesAreLinear) {
   const std::string text(2 << 20, 'a'), half(1 << 20, 'a');

@@ -147,8 +147,10 @@ base::Result<Value> Runtime::eval_filter(const Expr& expr, Activation& activatio
 base::Result<CallArgs> Runtime::eval_arguments(const Arguments& arguments, Activation& activation) {
   CallArgs given;
   for (const ExprPtr& argument : arguments.positional) given.positional.push_back(TRY(eval(*argument, activation)));
-  for (const auto& [name, argument] : arguments.keyword)
+  for (const auto& [name, argument] : arguments.keyword) {
+    TRY(check(name.size() / 64));
     given.keyword.emplace_back(name, TRY(eval(*argument, activation)));
+  }
   if (arguments.star) {
     const std::vector<Value> more = TRY(elements_of(*this, TRY(eval(*arguments.star, activation))));
     given.positional.insert(given.positional.end(), more.begin(), more.end());

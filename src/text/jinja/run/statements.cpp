@@ -5,6 +5,9 @@
 namespace llorch::text::jinja {
 namespace {
 
+// Names of arguments that are compared, or moved up, in the time of a step.
+constexpr std::size_t kNamesPerStep = 8;
+
 // The elements of a loop that pass its test. Lazy: a test sees what the body did before.
 struct TestedItems final : Iterator {
   TestedItems(Cursor items, const Stmt& loop, Activation& activation_of_test)
@@ -194,6 +197,8 @@ base::Result<> Runtime::bind_parameters(const Macro& macro, CallArgs& arguments,
     return std::nullopt;
   };
   const std::size_t given = std::min(arguments.positional.size(), code.parameters.size());
+  // Each of the others is looked for among the named arguments.
+  TRY(check((code.parameters.size() - given) * arguments.keyword.size() / kNamesPerStep));
   bool caller_bound = false;
   for (std::size_t i = 0; i < code.parameters.size(); ++i) {
     caller_bound |= code.parameters[i].name == "caller";
@@ -225,6 +230,9 @@ base::Result<Value> Runtime::call_macro(const Macro& macro, CallArgs& arguments)
   const int line = line_;
   TRY(check(static_cast<std::uint64_t>(code.slots_count) / 16));
   std::optional<Activation> on_stack;
+  HeldMemory held(budget());
+  const bool fits = code.keeps_activation || held.grow(static_cast<std::size_t>(code.slots_count) * sizeof(Value));
+  if (!fits) return base::fail(budget().failure());
   Activation* activation = code.keeps_activation ? make_activation(macro.defined_in, code.slots_count)
                                                  : &on_stack.emplace(macro.defined_in, code.slots_count);
   TRY(bind_parameters(macro, arguments, *activation));
@@ -233,7 +241,7 @@ base::Result<Value> Runtime::call_macro(const Macro& macro, CallArgs& arguments)
     Value& slot = activation->slots[static_cast<std::size_t>(parameter.slot)];
     if (!slot.is(Kind::kMissing)) continue;
     slot = parameter.default_value ? TRY(eval(*parameter.default_value, *activation))
-                                   : Value::undefined(literal_text(parameter.name));
+                                   : Value::undefined(TRY(heap_.string(parameter.name)).text_ptr());
   }
   TextBuilder body(budget());
   TRY(exec(code.body, *activation, body));

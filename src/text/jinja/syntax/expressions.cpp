@@ -2,6 +2,8 @@
 
 #include <array>
 #include <optional>
+#include <set>
+#include <string>
 
 namespace llorch::text::jinja {
 namespace {
@@ -349,6 +351,7 @@ base::Result<ExprPtr> ExpressionParser::call(ExprPtr node) {
 base::Result<std::unique_ptr<Arguments>> ExpressionParser::arguments() {
   TRY(stream_.expect_operator("("));
   auto given = std::make_unique<Arguments>();
+  std::set<std::string> names;
   const auto malformed = [&] { return base::fail(stream_.error("the arguments of a call are out of order")); };
   bool first = true;
   while (!stream_.current().is_operator(")")) {
@@ -367,9 +370,8 @@ base::Result<std::unique_ptr<Arguments>> ExpressionParser::arguments() {
       if (given->star_star) return malformed();
       std::string name = stream_.next().text;
       stream_.skip();
-      for (const auto& [other, value] : given->keyword) {
-        if (other == name) return base::fail(stream_.error(fmt::format("the argument '{}' is given twice", name)));
-      }
+      if (!names.insert(name).second)
+        return base::fail(stream_.error(fmt::format("the argument '{}' is given twice", name)));
       given->keyword.emplace_back(std::move(name), TRY(expression()));
     } else {
       if (given->star || given->star_star || !given->keyword.empty()) return malformed();

@@ -1,6 +1,8 @@
 #include "text/jinja/syntax/parser.h"
 
 #include <initializer_list>
+#include <set>
+#include <string>
 
 #include "text/jinja/syntax/expressions.h"
 #include "text/jinja/syntax/scopes.h"
@@ -192,13 +194,12 @@ class Parser {
 
   base::Result<> signature(MacroCode& code) {
     TRY(stream_.expect_operator("("));
+    std::set<std::string> names;
     while (!stream_.current().is_operator(")")) {
       if (!code.parameters.empty()) TRY(stream_.expect_operator(","));
       Parameter parameter;
       parameter.name = TRY(stream_.expect_name("the name of a parameter"));
-      for (const Parameter& other : code.parameters) {
-        if (other.name == parameter.name) return base::fail(stream_.error("two parameters have one name"));
-      }
+      if (!names.insert(parameter.name).second) return base::fail(stream_.error("two parameters have one name"));
       if (stream_.skip_operator("="))
         parameter.default_value = TRY(expressions_.expression());
       else if (!code.parameters.empty() && code.parameters.back().default_value)
