@@ -4,6 +4,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "base/assert.h"
@@ -22,9 +26,37 @@ using base::ErrorCode;
 constexpr std::int64_t kProgressPeriodMs = 1000;
 constexpr std::size_t kErrorBodyBytesMax = 64 << 10;
 constexpr std::int64_t kTailMs = 2000;  // from a job's end to that of the answer, which an honest worker sends with it
+// What is kept with a job and told of it again and again: its first and its last event, and an error's message and details.
+constexpr std::size_t kEventBytesMax = 16 << 10, kErrorTextBytesMax = 4 << 10;
+constexpr std::size_t kErrorDetailsMax = 32, kErrorKeyBytesMax = 64;
+// Alternatives of a token, as many as a request may ask for: whoever writes them for clients compares each with the others.
+constexpr std::size_t kTopLogprobsMax = 20;
 
 base::Error worker_reset(std::string why) {
   return base::Error{ErrorCode::kWorkerReset, "the worker was lost while the job ran: " + std::move(why), {}};
+}
+
+void cut(std::string& text) {
+  if (text.size() <= kErrorTextBytesMax) return;
+  std::size_t end = kErrorTextBytesMax;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;  // not within a code point
+  text.resize(end);
+}
+
+// In as many words as an error needs.
+base::Error shortened(base::Error error) {
+  cut(error.message);
+  std::erase_if(error.details, [](const auto& detail) { return detail.first.size() > kErrorKeyBytesMax; });
+  if (error.details.size() > kErrorDetailsMax) error.details.resize(kErrorDetailsMax);
+  for (auto& [key, value] : error.details) {
+    if (auto* const text = std::get_if<std::string>(&value)) cut(*text);
+  }
+  return error;
+}
+
+template <class Logprobs>
+bool lists_too_many(const std::optional<Logprobs>& logprobs) {
+  return logprobs && logprobs->top_logprobs.size() > kTopLogprobsMax;
 }
 
 // A job was checked before it was accepted, so a worker that does not know a field of it has another version.
@@ -64,7 +96,7 @@ class TokenBatch {
   }
   bool empty() const { return rows_.empty(); }
 
-  // False: `json` is no WorkerTokenEvent.
+  // False: `json` is no WorkerTokenEvent, or lists more alternatives than there may be.
   bool add(std::string_view json) {
     Row row{.text_begin = bytes_.size()};
     if (const auto numbers = read_token_json(json, bytes_)) {
@@ -77,6 +109,7 @@ class TokenBatch {
       if (token->id) row.numbers.id = base::TokenId{static_cast<std::uint32_t>(*token->id)};
       row.text_end = bytes_.append(token->t).size();
       if (token->logprobs && token->prompt_logprobs) return false;
+      if (lists_too_many(token->logprobs) || lists_too_many(token->prompt_logprobs)) return false;
       if (token->logprobs) bytes_ += wire::encode(*token->logprobs);
       row.of_prompt = token->prompt_logprobs.has_value();
       if (row.of_prompt) bytes_ += wire::encode(*token->prompt_logprobs);
@@ -291,7 +324,7 @@ void Relay::Execution::take(const net::sse::Decoder::Decoded& event, TokenBatch&
 
 void Relay::Execution::take_started(std::string_view data) {
   auto event = wire::decode<wire::StartedEvent>(data);
-  if (!event) return end(std::nullopt, worker_reset("its started event is not valid"));
+  if (!event || data.size() > kEventBytesMax) return end(std::nullopt, worker_reset("its started event is not valid"));
   if (started_) return end(std::nullopt, worker_reset("it started the job twice"));
   if (event->seed != order_.expected.seed) return end(std::nullopt, worker_reset("it draws from another seed"));
   event->job_id = order_.stream->identity().job_id.value;
@@ -337,8 +370,9 @@ void Relay::Execution::flush(TokenBatch& batch) {
 
 void Relay::Execution::take_end(std::string_view data) {
   auto event = wire::decode<wire::EndEvent>(data);
-  if (!event) return end(std::nullopt, worker_reset("its end event is not valid"));
+  if (!event || data.size() > kEventBytesMax) return end(std::nullopt, worker_reset("its end event is not valid"));
   event->job_id = order_.stream->identity().job_id.value;
+  event->budget = {};  // the core's to say
   // A replay that stops early is as wrong as one with other words.
   if (const auto held = order_.stream->progress(); !held.sealed && held.tokens_count != tokens_out_ + prompt_events_) {
     return end(std::nullopt,
@@ -370,7 +404,7 @@ void Relay::Execution::take_end(std::string_view data) {
 
 void Relay::Execution::take_error(std::string_view data) {
   const auto body = wire::decode<wire::ErrorBody>(data);
-  end(std::nullopt, body ? wire::to_error(*body) : worker_reset("its error event is not valid"));
+  end(std::nullopt, body ? shortened(wire::to_error(*body)) : worker_reset("its error event is not valid"));
 }
 
 void Relay::Execution::on_end(const base::Result<>& result) {
@@ -381,7 +415,7 @@ void Relay::Execution::on_end(const base::Result<>& result) {
     net::Response response;
     response.status = status_;
     response.body = std::move(refusal_);
-    return end(std::nullopt, refusal_of(net::http::error_of(response)));
+    return end(std::nullopt, refusal_of(shortened(net::http::error_of(response))));
   }
   if (status_ == 0) return end(std::nullopt, worker_reset("it did not answer"));
   end(std::nullopt, worker_reset("its stream broke off"));

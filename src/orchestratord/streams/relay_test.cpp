@@ -262,6 +262,80 @@ TEST_F(RelayTest, LongerTokensThanTokensAreIsAWorkerReset) {
   EXPECT_EQ(run(std::move(asked)).error->code, ErrorCode::kWorkerReset);
 }
 
+// Whoever writes a token's alternatives for clients compares each with those before it, on the thread of all streams.
+TEST_F(RelayTest, MoreAlternativesThanARequestMayAskForAreAWorkerReset) {
+  std::uint64_t execution = 1;
+  const auto outcome_of = [&](std::size_t alternatives, bool of_prompt) {
+    const std::vector<wire::TokenLogprob> top(alternatives, {.id = 1, .logprob = -1, .token = "t", .bytes = {116}});
+    wire::WorkerTokenEvent told{.t = "", .i = 0, .id = 5};
+    if (of_prompt) {
+      told.prompt_logprobs = wire::PromptTokenLogprobs{.id = 5, .token = "p", .bytes = {112}, .top_logprobs = top};
+    } else {
+      told.logprobs = wire::TokenLogprobs{.id = 5, .token = "p", .bytes = {112}, .top_logprobs = top};
+    }
+    worker_sends(started() + event("token", wire::encode(told)) + (of_prompt ? token(1, "a") : "") + end(1));
+    const std::string job_id = "job-" + std::to_string(execution + 1);
+    stream_ = hub_->open(base::JobId(job_id), wire::OnDisconnect::kResume);
+    stream_->queued({.job_id = job_id});
+    Relay::Order asked = order(execution++);
+    asked.tokens_max = 100;
+    asked.prompt_events = of_prompt ? 1 : 0;
+    return run(std::move(asked));
+  };
+  for (const bool of_prompt : {false, true}) {
+    const auto most = outcome_of(20, of_prompt);
+    EXPECT_TRUE(most.end) << most.error->message;
+    const auto more = outcome_of(21, of_prompt);
+    ASSERT_TRUE(more.error) << of_prompt;
+    EXPECT_EQ(more.error->code, ErrorCode::kWorkerReset);
+  }
+}
+
+// What is kept of a job's beginning and end is short; nothing of it is said in the core's name.
+TEST_F(RelayTest, WhatAWorkerSaysOfAJobIsShort) {
+  std::uint64_t execution = 1;
+  const auto outcome_of = [&](std::string bytes) {
+    worker_sends(std::move(bytes));
+    const std::string job_id = "job-" + std::to_string(execution + 1);
+    stream_ = hub_->open(base::JobId(job_id), wire::OnDisconnect::kResume);
+    stream_->queued({.job_id = job_id});
+    return run(execution++);
+  };
+  const std::string text(100'000, 'x');
+  const auto began = outcome_of(event("started", R"({"job_id":"job-1","seed":7,"started_at":")" + text + "\"}"));
+  EXPECT_EQ(began.error->code, ErrorCode::kWorkerReset);
+  EXPECT_EQ(starts_, 0);
+  const auto said = [](const std::string& more) {
+    return event("end", R"({"job_id":"job-1","tokens_out":1,"decode_time_ms":5,"stop_reason":"eos")" + more + "}");
+  };
+  const wire::Receipt receipt{.engine_build = text, .seed = 7};
+  const auto ended = outcome_of(started() + token(0, "a") + said(",\"receipt\":" + wire::encode(receipt)));
+  ASSERT_TRUE(ended.error);
+  EXPECT_EQ(ended.error->code, ErrorCode::kWorkerReset);
+
+  std::string umlauts;
+  for (int i = 0; i < 5000; ++i) umlauts += "\u00e4";
+  wire::ErrorBody body{.code = "VRAM_OOM", .message = "m" + umlauts};
+  body.details.emplace_back("vram_bytes", std::int64_t{7});
+  body.details.emplace_back("why", umlauts);
+  body.details.emplace_back(text, std::string("why"));
+  for (int i = 0; i < 1000; ++i) body.details.emplace_back("k" + std::to_string(i), std::int64_t{i});
+  const base::Error error = outcome_of(started() + event("error", wire::encode(body))).error.value();
+  EXPECT_EQ(error.code, ErrorCode::kVramOom);
+  EXPECT_EQ(error.message.size(), 4095u) << "no half letter";
+  EXPECT_LE(error.details.size(), 32u);
+  for (const auto& [key, value] : error.details) {
+    EXPECT_LE(key.size(), 64u);
+    const auto* words = std::get_if<std::string>(&value);
+    EXPECT_TRUE(words == nullptr || words->size() == 4096u) << key;
+  }
+  EXPECT_EQ(error.details[0].first, "vram_bytes");
+
+  const auto told = outcome_of(started() + token(0, "a") + said(",\"tokens_budget_remaining\":1"));
+  ASSERT_TRUE(told.end) << told.error->message;
+  EXPECT_EQ(told.end->budget, wire::BudgetRemaining{});
+}
+
 // Tokens of the prompt are counted apart: none more, none less, and none that adds to the text.
 TEST_F(RelayTest, TokensOfThePromptAreThoseThatWereAskedFor) {
   std::uint64_t execution = 1;
