@@ -3,8 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <optional>
+#include <vector>
+
 #include "base/join.h"
 
 namespace llorch::orchestratord::models {
@@ -13,17 +14,27 @@ namespace {
 using text::formats::Format;
 using wire::ChatFormatSource;
 
-bool ends_generation(const text::TokenizerData& data, base::TokenId token) {
-  const std::array<std::optional<base::TokenId>, 3> named{data.eos, data.eot, data.eom};
-  return std::ranges::find(named, std::optional(token)) != named.end() ||
-         std::ranges::find(data.more_end_of_generation, token) != data.more_end_of_generation.end();
+// By token.
+std::vector<bool> ends_of_generation(const text::TokenizerData& data) {
+  std::vector<bool> out(data.kinds.size());
+  const auto note = [&](base::TokenId token) {
+    if (base::index(token) < out.size()) out[base::index(token)] = true;
+  };
+  for (const std::optional<base::TokenId>& named : {data.eos, data.eot, data.eom}) {
+    if (named) note(*named);
+  }
+  std::ranges::for_each(data.more_end_of_generation, note);
+  return out;
 }
 
+// Of tokens that are spelled alike, as any number may be, the first.
 ControlTokens markers_of(Format format, const ControlTokens& tokens) {
   const std::vector<std::string_view> spellings = text::formats::markers(format);
   ControlTokens out;
   for (const auto& token : tokens) {
-    if (std::ranges::find(spellings, token.second) != spellings.end()) out.push_back(token);
+    const bool is_marker = std::ranges::find(spellings, token.second) != spellings.end();
+    const bool is_there = std::ranges::find(out, token.second, &ControlTokens::value_type::second) != out.end();
+    if (is_marker && !is_there) out.push_back(token);
   }
   return out;
 }
@@ -41,11 +52,11 @@ std::string reason_of(const ChatFormat& format) {
 }  // namespace
 
 ControlTokens control_tokens(const text::TokenizerData& data) {
+  const std::vector<bool> ends = ends_of_generation(data);
   ControlTokens out;
   for (std::size_t i = 0; i < data.kinds.size(); ++i) {
-    const auto token = base::TokenId{static_cast<std::uint32_t>(i)};
-    if (data.kinds[i] != text::TokenKind::kControl || ends_generation(data, token)) continue;
-    out.emplace_back(token, data.tokens[i]);
+    if (data.kinds[i] != text::TokenKind::kControl || ends[i]) continue;
+    out.emplace_back(base::TokenId{static_cast<std::uint32_t>(i)}, data.tokens[i]);
   }
   return out;
 }

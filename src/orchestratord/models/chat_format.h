@@ -21,7 +21,7 @@ struct ChatFormat {
   text::formats::Format format = text::formats::Format::kGeneric;
   wire::ChatFormatSource source = wire::ChatFormatSource::kDefault;  // who says so
   text::formats::Turn turn;
-  ControlTokens markers;  // of `tokens`, those that spell a marker of the format
+  ControlTokens markers;  // of `tokens`, the first that spells each marker of the format
 
   // By what the template spells. `tokens`: all of the model's.
   static ChatFormat of(std::string_view chat_template, const ControlTokens& tokens);

@@ -26,6 +26,22 @@ TEST(ChatFormat, SpellsTheControlTokensThatAreMarkers) {
   EXPECT_TRUE(ChatFormat::of("{{ messages }}", tokens).markers.empty());
 }
 
+// A vocabulary of a million tokens may have as many that control, that end a generation, or that are spelled alike.
+TEST(ChatFormat, AnyNumberOfControlTokensIsLookedThroughOnce) {
+  constexpr std::size_t kEach = 400'000;
+  text::TokenizerData data;
+  data.tokens.resize(2 * kEach, "<tool_call>");
+  data.kinds.resize(2 * kEach, TokenKind::kControl);
+  for (std::uint32_t i = kEach; i < 2 * kEach; ++i) data.more_end_of_generation.push_back(TokenId{i});
+  data.eos = TokenId{0};
+  const ControlTokens tokens = control_tokens(data);
+  ASSERT_EQ(tokens.size(), kEach - 1);
+  EXPECT_EQ(tokens.front().first, TokenId{1});
+  const ChatFormat hermes = ChatFormat::of("{{ '<tool_call>' }}{{ '</tool_call>' }}", tokens);
+  ASSERT_EQ(hermes.markers.size(), 1u) << "whoever spells or reads a marker goes through all of them";
+  EXPECT_EQ(hermes.marker(TokenId{1}), "<tool_call>");
+}
+
 TEST(ChatFormat, TheConfigurationHasTheLastWord) {
   const ControlTokens tokens = {{TokenId{1}, "<tool_call>"}, {TokenId{2}, "<|tool_call|>"}};
   const ChatFormat detected = ChatFormat::of("{{ '<tool_call>' }}{{ m.arguments | items }}", tokens);
