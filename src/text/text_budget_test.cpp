@@ -202,6 +202,31 @@ TEST(TextBudget, TextsOfARequestShareWhatIsFree) {
   }
 }
 
+// A list of a million entries may name one token, and what is done for it takes milliseconds.
+TEST(TextBudget, ATokenThatIsNamedAgainIsNormalizedOnce) {
+  TokenizerData data = json_data();
+  data.tokens.emplace_back(TokenizerLimits::kStringBytesMax, 'x');
+  data.kinds.push_back(TokenKind::kUserDefined);
+  data.json.pipeline.normalizers.assign(64, NormalizerStep{.kind = NormalizerKind::kNfkc});
+  data.json.added.assign(100'000, AddedTokenRule{.id = TokenId{258}, .normalized = true});
+  EXPECT_EQ(load_refusal(data), std::nullopt);
+}
+
+TEST(TextBudget, BytesThatMergesJoinAreBounded) {
+  TokenizerData data = json_data();
+  for (int i = 0; i < 2; ++i) {
+    data.tokens.emplace_back(TokenizerLimits::kStringBytesMax, i == 0 ? 'a' : 'b');
+    data.kinds.push_back(TokenKind::kNormal);
+  }
+  const std::size_t bytes = 2 * TokenizerLimits::kStringBytesMax;
+  data.json.merges.assign((256u << 20) / bytes, {TokenId{258}, TokenId{259}});
+  EXPECT_TRUE(Tokenizer::create(data));
+  data.json.merges.push_back({TokenId{258}, TokenId{259}});
+  const auto made = Tokenizer::create(data);
+  ASSERT_FALSE(made);
+  EXPECT_EQ(made.error().code, ErrorCode::kUnsupportedTokenizer);
+}
+
 TokenizerData unigram_data(const std::vector<std::string>& tokens) {
   TokenizerData data = json_data();
   data.model = "unigram";

@@ -8,6 +8,10 @@
 namespace llorch::text::model {
 namespace {
 
+// Of all merges that are told by ids, each of which has the bytes of both tokens joined and looked for. Those of the largest public
+// tokenizer have some 10 MB.
+constexpr std::size_t kJoinedBytesMax = 256u << 20;
+
 std::uint64_t pair_key(TokenId left, TokenId right) { return std::uint64_t{index(left)} << 32 | index(right); }
 
 base::Error bad_merge(std::size_t rank) {
@@ -56,10 +60,17 @@ base::Result<std::unique_ptr<const Model>> BpeModel::create(const Vocabulary& vo
                                                             std::span<const MergeIds> merges, BpeOptions options) {
   std::unique_ptr<BpeModel> model(new BpeModel(vocabulary, options));
   model->merges_.reserve(merges.size());
+  std::size_t joined_bytes = 0;
   for (std::size_t rank = 0; rank < merges.size(); ++rank) {
     const MergeIds pair = merges[rank];
     if (index(pair.left) >= vocabulary.size() || index(pair.right) >= vocabulary.size()) {
       return base::fail(bad_merge(rank));
+    }
+    joined_bytes += vocabulary.key(pair.left).size() + vocabulary.key(pair.right).size();
+    if (joined_bytes > kJoinedBytesMax) {
+      return base::fail(base::ErrorCode::kUnsupportedTokenizer,
+                        fmt::format("the merges of the tokenizer join more than {} bytes in all; use the model's GGUF",
+                                    kJoinedBytesMax));
     }
     // Text cannot spell a control token, so no merge may lead to one; one that leads nowhere says nothing either.
     if (vocabulary.key(pair.left).empty() || vocabulary.key(pair.right).empty()) continue;

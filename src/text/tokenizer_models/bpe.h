@@ -32,7 +32,8 @@ class BpeModel final : public Model {
   // token.
   static base::Result<std::unique_ptr<const Model>> create(const Vocabulary& vocabulary,
                                                            std::span<const std::string> merges, BpeOptions options);
-  // The same by ids. Merges of or into tokens that the model may not make are left out.
+  // The same by ids. Merges of or into tokens that the model may not make are left out. UNSUPPORTED_TOKENIZER when all of them join
+  // more bytes than those of any tokenizer do.
   static base::Result<std::unique_ptr<const Model>> create(const Vocabulary& vocabulary,
                                                            std::span<const MergeIds> merges, BpeOptions options);
   base::Result<> encode(std::string_view piece, TextBudget& budget, std::vector<TokenId>& out) const override;

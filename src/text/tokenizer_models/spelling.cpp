@@ -218,9 +218,11 @@ base::Result<DecodedSpellings> decoded_spellings(const TokenizerData& data, cons
       spelling.output = TRY(plan.decoded(text, budget));
     }
   }
+  std::vector<bool> is_told(data.tokens.size());  // by a rule before: a list may name one token a million times
   for (const AddedTokenRule& rule : data.json.added) {
     if (rule.outside_model) decoded.spellings[index(rule.id)].key.clear();
-    if (!rule.normalized || data.kinds[index(rule.id)] != TokenKind::kUserDefined) continue;
+    if (!rule.normalized || data.kinds[index(rule.id)] != TokenKind::kUserDefined || is_told[index(rule.id)]) continue;
+    is_told[index(rule.id)] = true;
     const std::string text = TRY(normalizer.apply(data.tokens[index(rule.id)], budget));
     decoded.spellings[index(rule.id)].output = plan.byte_level ? text : TRY(plan.decoded(text, budget));
   }
