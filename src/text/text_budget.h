@@ -1,7 +1,7 @@
 #pragma once
 // What a text may cost in a tokenizer, whose author may be anybody: how much longer normalizer, pre-tokenizer and decoder of a
-// tokenizer.json make it, how far patterns search it, and at how many of its places long tokens are looked for. A step asks before
-// it takes memory or time.
+// tokenizer.json make it, how often they go over it, how far patterns search it, and at how many of its places long tokens are looked
+// for. A step asks before it takes memory or time.
 #include <cstddef>
 #include <cstdint>
 #include <string>

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "text/normalizer/normalizer.h"
 #include "text/pre_tokenizer/pre_tokenizer.h"
 #include "text/pre_tokenizer/regex.h"
 #include "text/test_vocabularies.h"
@@ -200,6 +201,38 @@ TEST(TextBudget, TextsOfARequestShareWhatIsFree) {
     const auto ids = linear.encode(text, {.budget = &of_many});
     ASSERT_TRUE(ids) << i << " " << ids.error().message;
   }
+}
+
+// Steps that search for nothing, each of which goes over all that the one before has made.
+TEST(TextBudget, StepsOfThePipelineAreCounted) {
+  constexpr std::size_t kSteps = 64;
+  const std::string text(10'000, '1');
+  const std::vector<NormalizerStep> forms(kSteps, NormalizerStep{.kind = NormalizerKind::kNfkc});
+  const std::vector<PreTokenizerStep> digits(
+      kSteps, PreTokenizerStep{.kind = PreTokenizerKind::kDigits, .individual_digits = true});
+  const auto taken = [&](const Pipeline& steps) {
+    TokenizerData data = json_data();
+    data.json.pipeline.normalizers = steps.normalizers;
+    data.json.pipeline.pre_tokenizers = steps.pre_tokenizers;
+    TextBudget budget = TextBudget::of_texts();
+    EXPECT_TRUE(Tokenizer::create(data).value().encode(text, {.budget = &budget}));
+    return TextBudget::of_text(text.size()).steps_left() - budget.steps_left();
+  };
+  EXPECT_GE(taken({.normalizers = forms}), kSteps * 2 * text.size());
+  EXPECT_GE(taken({.pre_tokenizers = digits}), (kSteps - 1) * 4 * text.size());
+  const auto normal_forms = normalizer::Normalizer::create(forms);
+  const auto cuts = pre_tokenizer::PreTokenizer::create(digits);
+  ASSERT_TRUE(normal_forms && cuts);
+  TextBudget few = TextBudget::of_text(text.size()), none = few;
+  ASSERT_TRUE(few.spend_steps(few.steps_left() - text.size()) && none.spend_steps(none.steps_left() - text.size()));
+  EXPECT_EQ(normal_forms->apply(text, few).error().code, ErrorCode::kInvalidParams);
+  EXPECT_EQ(cuts->split(text, true, none).error().code, ErrorCode::kInvalidParams);
+
+  TokenizerData words = json_data();
+  words.json.added = {{.id = TokenId{257}, .single_word = true}};
+  TextBudget budget = TextBudget::of_texts();
+  ASSERT_TRUE(Tokenizer::create(words).value().encode(std::string(100, '|'), {.budget = &budget}));
+  EXPECT_GE(TextBudget::of_text(100).steps_left() - budget.steps_left(), 100u * 32);
 }
 
 // A list of a million entries may name one token, and what is done for it takes milliseconds.

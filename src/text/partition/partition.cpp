@@ -38,6 +38,9 @@ std::size_t leading_spaces_end(std::string_view text) {
   return end;
 }
 
+// To ask for a word character on either side takes the time of so many steps.
+constexpr std::uint64_t kStepsPerWord = 32;
+
 bool is_trusted_only(TokenKind kind) { return kind == TokenKind::kControl || kind == TokenKind::kUnknown; }
 
 }  // namespace
@@ -121,6 +124,7 @@ base::Result<std::vector<Partition::Cut>> Partition::cuts(const SpecialTokens& t
   std::size_t done = 0;
   for (const SpecialMatch& match : matches) {
     const Rule& rule = rules_[index(match.id)];
+    if (rule.single_word && !budget.spend_steps(kStepsPerWord)) return base::fail(budget.too_slow());
     if (rule.single_word && !stands_alone(text, match)) continue;
     Cut cut{match.begin, match.begin + match.bytes, match.id};
     // Spaces that the token before took are gone.

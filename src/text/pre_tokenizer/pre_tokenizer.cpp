@@ -8,6 +8,10 @@
 namespace llorch::text::pre_tokenizer {
 namespace {
 
+// A piece that is cut again takes the time of so many steps of a pattern, and so many of its bytes that of one more.
+constexpr std::uint64_t kStepsPerPiece = 4;
+constexpr std::size_t kBytesPerStep = 16;
+
 base::Result<std::optional<Pattern>> pattern_of(const PreTokenizerStep& step) {
   switch (step.kind) {
     case PreTokenizerKind::kSplit: return std::optional(TRY(Pattern::create(step.pattern)));
@@ -203,6 +207,7 @@ base::Result<Pieces> PreTokenizer::split(std::string_view text, bool at_text_sta
     const Pieces from = std::exchange(pieces, {});
     std::size_t begin = 0;
     for (const std::size_t end : from.ends) {
+      if (!budget.spend_steps(kStepsPerPiece + (end - begin) / kBytesPerStep)) return base::fail(budget.too_slow());
       const std::string piece = TRY(prepared(step.data, std::string_view(from.text).substr(begin, end - begin),
                                              at_text_start && begin == 0, budget));
       begin = end;

@@ -30,9 +30,8 @@ class PreTokenizer {
   // Matches and what lies between them are pieces, scanner after scanner.
   explicit PreTokenizer(std::span<const Scanner> scanners);
 
-  // Linear in `text`, but for patterns that run in PCRE2, whose steps are counted (regex.h). `at_text_start`: nothing stands before `text`, not
-  // even a special token.
-  // The budget's errors.
+  // Each step is linear in `text`, but for patterns that run in PCRE2; pieces, bytes and what these take (regex.h) are steps of the
+  // budget, whose errors it has. `at_text_start`: nothing stands before `text`, not even a special token.
   base::Result<Pieces> split(std::string_view text, bool at_text_start, TextBudget& budget) const;
 
  private:
