@@ -328,8 +328,18 @@ base::Result<> fit_to_rows(TokenizerData& data, std::int64_t rows) {
   return {};
 }
 
+bool has_too_long_tokens(const std::vector<std::string>& tokens) {
+  std::size_t bytes = 0;
+  for (const std::string& token : tokens) bytes += token.size();
+  return bytes > TokenizerLimits::kTokensBytesMax;
+}
+
 base::Result<std::string> serialize(const TokenizerData& data) {
   using L = TokenizerLimits;
+  if (has_too_long_tokens(data.tokens)) {
+    return base::fail(base::ErrorCode::kModelIncompatible,
+                      fmt::format("the tokenizer's tokens have more than {} bytes together", L::kTokensBytesMax));
+  }
   Writer w;
   w.magic();
   w.u32(kVersion);

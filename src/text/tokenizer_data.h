@@ -105,11 +105,16 @@ struct TokenizerLimits {
   static constexpr std::size_t kTokensMax = 1u << 20;
   static constexpr std::size_t kMergesMax = 1u << 21;
   static constexpr std::size_t kStringBytesMax = 1u << 14;
+  // Of all tokens together; those of public vocabularies have 3 MB. Tables of their beginnings take some sixty times as much.
+  static constexpr std::size_t kTokensBytesMax = 1u << 24;
   static constexpr std::size_t kChatTemplateBytesMax = 1u << 18;  // largest public one: 26 KiB
   static constexpr std::size_t kNamedChatTemplatesMax = 64;
   static constexpr std::size_t kStepsMax = 64;  // of each part of a pipeline
   static constexpr std::size_t kAffixMax = 16;  // tokens before or after a text
 };
+
+// Whether all tokens together have more bytes than TokenizerLimits.
+bool has_too_long_tokens(const std::vector<std::string>& tokens);
 
 // The blob: "LLTK", u32 version, then the fields in the order above, little-endian. Equal data gives equal bytes.
 // MODEL_INCOMPATIBLE: the data is not within TokenizerLimits.

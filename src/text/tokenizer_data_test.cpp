@@ -84,6 +84,11 @@ TEST(TokenizerBlob, WhatIsPastALimitIsNotWritten) {
   EXPECT_EQ(code_with([](TokenizerData& d) { d.more_end_of_generation.resize(L::kTokensMax + 1); }), kRefused);
   EXPECT_EQ(code_with([](TokenizerData& d) { d.json.added.resize(L::kTokensMax + 1); }), kRefused);
   EXPECT_EQ(code_with([](TokenizerData& d) { d.tokens[0].resize(L::kStringBytesMax + 1); }), kRefused);
+  const auto with_tokens = [&](std::size_t count) {
+    return code_with([&](TokenizerData& d) { d.tokens.assign(count, std::string(L::kStringBytesMax, 'x')); });
+  };
+  EXPECT_EQ(with_tokens(L::kTokensBytesMax / L::kStringBytesMax), base::ErrorCode::kInternal);
+  EXPECT_EQ(with_tokens(L::kTokensBytesMax / L::kStringBytesMax + 1), kRefused);
   EXPECT_EQ(code_with([](TokenizerData& d) { d.chat_template.resize(L::kChatTemplateBytesMax + 1); }), kRefused);
 }
 

@@ -44,6 +44,9 @@ base::Result<> check_shape(const TokenizerData& data) {
       std::any_of(data.merges.begin(), data.merges.end(), too_long)) {
     return invalid_key(fmt::format("tokenizer: a token or merge is longer than {} bytes", L::kStringBytesMax));
   }
+  if (has_too_long_tokens(data.tokens)) {
+    return invalid_key(fmt::format("tokenizer: its tokens have more than {} bytes together", L::kTokensBytesMax));
+  }
   if (!data.scores.empty() && data.scores.size() != count) {
     return invalid_key(fmt::format("the tokenizer has {} scores for {} tokens", data.scores.size(), count));
   }

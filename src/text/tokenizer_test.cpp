@@ -271,6 +271,12 @@ TEST(Tokenizer, RefusesDataThatContradictsItself) {
     data.merges.push_back(merge);
     EXPECT_EQ(code(data), ErrorCode::kConfigKeyInvalid) << merge;
   }
+  TokenizerData long_tokens = bpe;
+  constexpr std::size_t kLongest = TokenizerLimits::kStringBytesMax;
+  long_tokens.tokens.resize(bpe.tokens.size() + TokenizerLimits::kTokensBytesMax / kLongest,
+                            std::string(kLongest, 'a'));
+  long_tokens.kinds.resize(long_tokens.tokens.size(), TokenKind::kUserDefined);
+  EXPECT_EQ(code(long_tokens), ErrorCode::kConfigKeyInvalid) << "together";
   TokenizerData kinds = bpe;
   kinds.kinds.pop_back();
   EXPECT_EQ(code(kinds), ErrorCode::kConfigKeyInvalid);
