@@ -144,6 +144,38 @@ TEST(Decode, WhatANodeSaysOfAPullIsBounded) {
   }
 }
 
+TEST(Decode, WhatANodeSaysOfAModelIsBounded) {
+  ModelFacts good{.model_ref = "file:/" + std::string(4000, 'm'),
+                  .digest = "sha256:" + std::string(64, 'a'),
+                  .architecture = "llama",
+                  .context_length = 1 << 20,
+                  .device = "0,1",
+                  .parameters = std::vector<std::string>{"top_k"}};
+  EXPECT_TRUE(decode<ModelFacts>(encode(good)));
+  const auto refused = [&](auto change) {
+    ModelFacts facts = good;
+    change(facts);
+    const auto decoded = decode<ModelFacts>(encode(facts));
+    return decoded ? std::string() : reason_of(decoded.error());
+  };
+  const std::string text(1 << 20, 'x');
+  for (std::string ModelFacts::*field :
+       {&ModelFacts::model_ref, &ModelFacts::digest, &ModelFacts::architecture, &ModelFacts::quant_kind}) {
+    EXPECT_EQ(refused([&](ModelFacts& f) { f.*field = text; }), "length");
+  }
+  EXPECT_EQ(refused([&](ModelFacts& f) { f.device = text; }), "length");
+  EXPECT_EQ(refused([&](ModelFacts& f) { f.parameters->push_back(text); }), "length");
+  for (const std::int64_t count : {std::int64_t{-1}, std::int64_t{1} << 62}) {
+    for (std::int64_t ModelFacts::*field : {&ModelFacts::vocab_size, &ModelFacts::context_length, &ModelFacts::slots}) {
+      EXPECT_EQ(refused([&](ModelFacts& f) { f.*field = count; }), "range") << count;
+    }
+    for (std::optional<std::int64_t> ModelFacts::*field :
+         {&ModelFacts::hidden_size, &ModelFacts::embedding_dimensions}) {
+      EXPECT_EQ(refused([&](ModelFacts& f) { f.*field = count; }), "range") << count;
+    }
+  }
+}
+
 // The prompt of a model that takes text is one text; vectors and scores are made of many inputs.
 TEST(Decode, AModelThatTakesTextWrites) {
   ModelFacts facts{.model_ref = "engine:m", .digest = "sha256:a", .context_length = 1, .takes = PromptForm::kText};
