@@ -394,7 +394,11 @@ void Submitter::hand_on_text(const PendingPtr& pending, const std::string& model
   const auto tokens_in = static_cast<std::int64_t>(text.size());
   std::int64_t max_tokens =
       engine_max_tokens(request, model.facts, context_.config->orchestratord.limits.max_tokens, pending->long_outputs);
-  if (!request.max_tokens) max_tokens = within_the_day(context_, pending->caller.account, tokens_in, max_tokens);
+  if (pending->charged_max_tokens) {
+    max_tokens = *pending->charged_max_tokens;
+  } else if (!request.max_tokens) {
+    max_tokens = within_the_day(context_, pending->caller.account, tokens_in, max_tokens);
+  }
   make_job(pending, model_ref, model,
            {.job_id = pending->job_id,
             .prompt_tokens = {},
