@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/human_bytes.h"
 #include "base/result.h"
 #include "config/config.h"
 #include "net/client.h"
@@ -66,7 +67,6 @@ class Api {
 
 // Columns padded to their widest cell, without control characters; headers only on a terminal, so that output pipes well.
 void print_table(const std::vector<std::string>& header, std::vector<std::vector<std::string>> rows);
-// 1536 -> "1.5 KiB"
-std::string human_bytes(std::int64_t bytes);
+using base::human_bytes;
 
 }  // namespace llorch::cli

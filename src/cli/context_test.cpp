@@ -46,14 +46,6 @@ TEST(Api, AnOrchestratordThatDoesNotAnswerComesBackWhereTheSupervisorRuns) {
   std::filesystem::remove_all(directory);
 }
 
-TEST(HumanBytes, PicksTheUnit) {
-  EXPECT_EQ(human_bytes(0), "0 B");
-  EXPECT_EQ(human_bytes(1023), "1023 B");
-  EXPECT_EQ(human_bytes(1536), "1.5 KiB");
-  EXPECT_EQ(human_bytes(std::int64_t{5} << 40), "5.0 TiB");
-  EXPECT_EQ(human_bytes(std::int64_t{5} << 50), "5120.0 TiB");
-}
-
 TEST(LoadConfig, SetTakesPairs) {
   EXPECT_EQ(load_config({.config_file = "/dev/null", .set = {"log.level"}}).error().code, ErrorCode::kConfigInvalid);
   EXPECT_EQ(load_config({.config_file = "/dev/null", .set = {"log.level=debug"}}).value().log.level, "debug");

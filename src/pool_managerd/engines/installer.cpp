@@ -132,7 +132,8 @@ class Installing {
     // How much a command writes nobody knows before, and what one writes that is ended may go with it.
     std::optional<Error> no_room;
     const auto has_room = [&] {
-      const auto room = provisioner::check_room(directory_, 1, step.command[0]);
+      const auto room = provisioner::check_room(
+          {directory_, fmt::format("what {} writes", step.command[0]), provisioner::kRoomForEngines}, 1);
       if (!room && !no_room) no_room = room.error();
       return room.has_value();
     };
@@ -165,7 +166,8 @@ class Installing {
                                                      .stem = partial / sha256,
                                                      .sha256 = sha256,
                                                      .size_bytes = size_bytes,
-                                                     .connections = options_.connections},
+                                                     .connections = options_.connections,
+                                                     .room_advice = provisioner::kRoomForEngines},
                                                     *options_.stop, [this](std::int64_t done, std::int64_t total) {
                                                       if (options_.on_bytes) options_.on_bytes(done, total);
                                                     }));
@@ -184,7 +186,7 @@ class Installing {
     if (from.get() < 0 || ::fstat(from.get(), &facts) != 0) {
       return base::fail(base::io_error("cannot open", source, errno));
     }
-    TRY(provisioner::check_room(directory_, facts.st_size, fetch.name));
+    TRY(provisioner::check_room({directory_, fetch.name, provisioner::kRoomForEngines}, facts.st_size));
     const Descriptor to(::open(target.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
     if (to.get() < 0) return base::fail(base::io_error("cannot open", target, errno));
     base::Sha256 hash;

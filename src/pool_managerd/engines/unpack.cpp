@@ -34,7 +34,7 @@ base::Result<> unzip(const fs::path& archive, const fs::path& directory, const p
   for (const provisioner::ArchiveMember& member : members) {
     bytes += std::min(member.size_bytes, std::numeric_limits<std::int64_t>::max() - bytes);
   }
-  TRY(provisioner::check_room(directory, bytes, "the engine"));
+  TRY(provisioner::check_room({directory, "the engine", provisioner::kRoomForEngines}, bytes));
   for (const provisioner::ArchiveMember& member : members) {
     const fs::path name = below(member.name);
     if (name.empty()) {
@@ -67,7 +67,8 @@ base::Result<> unpack(const fs::path& archive, const fs::path& directory, const 
   std::error_code ec;
   const auto bytes = fs::file_size(archive, ec);
   if (ec) return base::fail(base::io_error("cannot examine", archive, ec.value()));
-  TRY(provisioner::check_room(directory, static_cast<std::int64_t>(bytes), "the engine"));
+  TRY(provisioner::check_room({directory, "the engine", provisioner::kRoomForEngines},
+                              static_cast<std::int64_t>(bytes)));
   fs::create_directories(directory / "bin", ec);
   fs::copy_file(archive, directory / "bin" / name, ec);
   if (!ec) fs::permissions(directory / "bin" / name, kProgram, ec);

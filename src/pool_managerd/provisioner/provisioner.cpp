@@ -457,7 +457,7 @@ base::Result<fs::path> Provisioner::stage(const PullPtr& pull, const Fetched& fe
   if (fetched.artifact.is_archive) {
     const fs::path archive = fetched.parts.front().data_path();
     const ArchiveMember member = TRY(member_of(archive, fetched.artifact.member));
-    TRY(with_room(options_.make_room, [&] { return check_room(directory, member.size_bytes, "the model"); }));
+    TRY(with_room(options_.make_room, [&] { return check_room({directory, "the model"}, member.size_bytes); }));
     TRY(unpack_member(archive, member, directory / sources::safe_file_name(member.name), pull->stop));
   } else {
     for (std::size_t i = 0; i < files.size(); ++i) {

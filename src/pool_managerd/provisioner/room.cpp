@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <utility>
 
 #include "base/file.h"
+#include "base/human_bytes.h"
 
 namespace llorch::pool_managerd::provisioner {
 namespace {
@@ -21,19 +21,23 @@ std::int64_t usable_bytes(const struct statvfs& disk) {
   return std::max<std::int64_t>(0, available - kDiskReserveBytes);
 }
 
-base::Error too_little_room(std::string message, std::int64_t required, std::int64_t available) {
-  return base::Error{base::ErrorCode::kInsufficientDisk, std::move(message), {}}
+base::Error too_little_room(const RoomWanted& wanted, std::int64_t required, std::int64_t available) {
+  return base::Error{base::ErrorCode::kInsufficientDisk,
+                     fmt::format("the disk of {} has room for {}, and {} takes {}; {}", wanted.directory.string(),
+                                 base::human_bytes(available), wanted.what, base::human_bytes(required), wanted.advice),
+                     {}}
       .with("required_bytes", required)
       .with("available_bytes", available);
 }
 
-base::Result<> check_room(const std::filesystem::path& directory, std::int64_t bytes, const std::string& what) {
+base::Result<> check_room(const RoomWanted& wanted, std::int64_t bytes) {
   struct statvfs disk {};
-  if (::statvfs(directory.c_str(), &disk) != 0) return base::fail(base::io_error("cannot examine", directory, errno));
+  if (::statvfs(wanted.directory.c_str(), &disk) != 0) {
+    return base::fail(base::io_error("cannot examine", wanted.directory, errno));
+  }
   const std::int64_t usable = usable_bytes(disk);
   if (bytes <= usable) return {};
-  return base::fail(too_little_room(
-      fmt::format("the disk has room for {} bytes and {} takes {}; free some", usable, what, bytes), bytes, usable));
+  return base::fail(too_little_room(wanted, bytes, usable));
 }
 
 }  // namespace llorch::pool_managerd::provisioner

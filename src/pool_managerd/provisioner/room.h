@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <variant>
 
 #include "base/result.h"
@@ -17,10 +18,22 @@ using MakeRoom = std::function<bool(std::int64_t bytes)>;
 
 // Bytes of the disk that may be taken: all but 64 MiB, since a node whose disk is full cannot log or keep its digests.
 std::int64_t usable_bytes(const struct statvfs& disk);
-// `message`, with details.required_bytes and details.available_bytes.
-base::Error too_little_room(std::string message, std::int64_t required, std::int64_t available);
-// Whether the disk of `directory` has room for so many bytes more. Errors: INSUFFICIENT_DISK, which says for what; IO_ERROR.
-base::Result<> check_room(const std::filesystem::path& directory, std::int64_t bytes, const std::string& what);
+// What people are told to do where room lacks.
+inline constexpr std::string_view kRoomForModels =
+    "free some (llorch gc --unused-days 30, llorch rm MODEL), or name a directory of another disk in models.cache_dir";
+inline constexpr std::string_view kRoomForEngines =
+    "free some (llorch engine remove NAME), or name a directory of another disk in "
+    "pool-managerd.provisioning.cache_dir";
+
+struct RoomWanted {
+  std::filesystem::path directory;  // on whose disk
+  std::string what;                 // is to lie there: "the model"
+  std::string_view advice = kRoomForModels;
+};
+// INSUFFICIENT_DISK with details.required_bytes and details.available_bytes: where it lacks, for what, and what to do.
+base::Error too_little_room(const RoomWanted& wanted, std::int64_t required, std::int64_t available);
+// Whether the disk has room for so many bytes more. Errors: that of too_little_room(), IO_ERROR.
+base::Result<> check_room(const RoomWanted& wanted, std::int64_t bytes);
 
 // Bytes that an INSUFFICIENT_DISK says are missing; 0 for any other error.
 inline std::int64_t lacking_bytes(const base::Error& error) {

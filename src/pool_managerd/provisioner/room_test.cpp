@@ -19,10 +19,21 @@ TEST(Room, KeepsAReserveOfTheDisk) {
   EXPECT_EQ(usable_bytes(disk), 36 << 20);
   disk.f_bavail = (10 << 20) / 4096;
   EXPECT_EQ(usable_bytes(disk), 0);
-  const auto none = check_room(fs::temp_directory_path(), std::numeric_limits<std::int64_t>::max(), "a model");
+  const auto none = check_room({fs::temp_directory_path(), "a model"}, std::numeric_limits<std::int64_t>::max());
   ASSERT_FALSE(none);
   EXPECT_EQ(none.error().code, ErrorCode::kInsufficientDisk);
   EXPECT_GT(lacking_bytes(none.error()), 0);
+}
+
+TEST(Room, WhereItLacksSaysWhichDiskHowMuchAndWhatToDo) {
+  const base::Error models = too_little_room({"/srv/cache", "the model"}, std::int64_t{5} << 30, std::int64_t{3} << 19);
+  EXPECT_EQ(models.message,
+            "the disk of /srv/cache has room for 1.5 MiB, and the model takes 5.0 GiB; free some (llorch gc "
+            "--unused-days 30, llorch rm MODEL), or name a directory of another disk in models.cache_dir");
+  EXPECT_EQ(lacking_bytes(models), (std::int64_t{5} << 30) - (std::int64_t{3} << 19));
+  const base::Error engine = too_little_room({"/srv/engines", "the engine", kRoomForEngines}, 2, 1);
+  EXPECT_NE(engine.message.find("llorch engine remove NAME"), std::string::npos) << engine.message;
+  EXPECT_NE(engine.message.find("pool-managerd.provisioning.cache_dir"), std::string::npos) << engine.message;
 }
 
 TEST(Room, IsMadeOnceAndOnlyWhereTheDiskLacksIt) {

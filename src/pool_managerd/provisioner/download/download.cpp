@@ -277,7 +277,8 @@ base::Result<PartFile> download(web::Web& web, const DownloadOptions& options, c
     identity = fmt::format("{} {} boot {}", web::without_query(options.request.url), remote.validator,
                            boot_id->substr(0, boot_id->find('\n')));
   }
-  PartFile file = TRY(PartFile::open(options.stem, {.text = identity, .size_bytes = remote.size_bytes}));
+  PartFile file = TRY(PartFile::open(
+      options.stem, {.text = identity, .size_bytes = remote.size_bytes, .room_advice = options.room_advice}));
   for (bool from_scratch = !file.has_resumed();; from_scratch = true) {
     Fetch fetch(web, options, stop, on_bytes, remote, file);
     if (auto fetched = fetch.run(); !fetched) {

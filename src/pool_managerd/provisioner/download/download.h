@@ -13,6 +13,7 @@ struct DownloadOptions {
   std::string sha256;                      // hex, that the file must have; empty: any
   std::optional<std::int64_t> size_bytes;  // as the source says; absent: as the server says
   std::int64_t connections = 4;
+  std::string_view room_advice = kRoomForModels;  // for whom the disk is full
 };
 // Bytes that are here, and of the whole file.
 using OnBytes = std::function<void(std::int64_t done, std::int64_t total)>;

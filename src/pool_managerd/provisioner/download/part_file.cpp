@@ -1,7 +1,6 @@
 #include "pool_managerd/provisioner/download/part_file.h"
 
 #include <fcntl.h>
-#include <fmt/core.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -16,36 +15,13 @@
 #include <utility>
 
 #include "base/file.h"
-#include "pool_managerd/provisioner/room.h"
 
 namespace llorch::pool_managerd::provisioner::download {
 namespace {
 
 using base::ErrorCode;
 
-base::Error no_room(std::int64_t required, std::int64_t available) {
-  return too_little_room(
-      fmt::format("the model cache has room for {} bytes and this takes {}; free some, or name another "
-                  "directory in models.cache_dir",
-                  available, required),
-      required, available);
-}
-
 base::Error taken() { return {ErrorCode::kConflict, "another process fetches this model into the same cache", {}}; }
-
-base::Result<> write_all(int fd, std::int64_t offset, std::string_view bytes, const std::filesystem::path& path) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::pwrite(fd, bytes.data(), bytes.size(), offset);
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0 && (errno == ENOSPC || errno == EDQUOT)) {
-      return base::fail(no_room(static_cast<std::int64_t>(bytes.size()), 0));
-    }
-    if (written < 0) return base::fail(base::io_error("cannot write", path, errno));
-    offset += written;
-    bytes.remove_prefix(static_cast<std::size_t>(written));
-  }
-  return {};
-}
 
 }  // namespace
 
@@ -187,6 +163,25 @@ void PartFile::release(const web::ByteRange& range) {
     char& chunk = chunks_[static_cast<std::size_t>(at / kChunkBytes)];
     if (chunk == kClaimed) chunk = kMissing;
   }
+}
+
+base::Error PartFile::no_room(std::int64_t required, std::int64_t available) const {
+  return too_little_room({stem_.parent_path(), "the file", identity_.room_advice}, required, available);
+}
+
+base::Result<> PartFile::write_all(int fd, std::int64_t offset, std::string_view bytes,
+                                   const std::filesystem::path& file) const {
+  while (!bytes.empty()) {
+    const ssize_t written = ::pwrite(fd, bytes.data(), bytes.size(), offset);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0 && (errno == ENOSPC || errno == EDQUOT)) {
+      return base::fail(no_room(static_cast<std::int64_t>(bytes.size()), 0));
+    }
+    if (written < 0) return base::fail(base::io_error("cannot write", file, errno));
+    offset += written;
+    bytes.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return {};
 }
 
 base::Result<> PartFile::write(std::int64_t offset, std::string_view bytes) {

@@ -10,6 +10,7 @@
 
 #include "base/result.h"
 #include "base/sha256.h"
+#include "pool_managerd/provisioner/room.h"
 #include "pool_managerd/provisioner/web/transfer.h"
 
 namespace llorch::pool_managerd::provisioner::download {
@@ -25,6 +26,7 @@ class PartFile {
   struct Identity {
     std::string text;  // equal texts mean equal bytes; empty: nobody knows, so an earlier process's bytes are of no use
     std::int64_t size_bytes = 0;
+    std::string_view room_advice = kRoomForModels;  // for whom the disk is full
   };
   // Goes on with the files at `stem` if they are of `identity`, else begins anew, with room for all of it on disk. Never writes to a
   // data file that has a second name: a model may be published with it. Errors: INSUFFICIENT_DISK, with details.required_bytes and
@@ -82,6 +84,9 @@ class PartFile {
   // The bytes that the disk has yet to give.
   base::Result<std::int64_t> check_room() const;
   base::Result<> reserve();
+  base::Error no_room(std::int64_t required, std::int64_t available) const;
+  base::Result<> write_all(int fd, std::int64_t offset, std::string_view bytes,
+                           const std::filesystem::path& file) const;
   std::filesystem::path path(const char* extension) const { return std::filesystem::path(stem_) += extension; }
   std::int64_t chunk_end(std::size_t chunk) const;
   std::string header() const;

@@ -154,7 +154,12 @@ TEST_F(DownloadDirectory, AFileThatNoDiskHolds) {
     const auto file = PartFile::open(dir_ / "p", {"huge", size_bytes});
     ASSERT_FALSE(file);
     EXPECT_EQ(file.error().code, ErrorCode::kInsufficientDisk);
+    EXPECT_NE(file.error().message.find("the disk of " + dir_.string() + " has"), std::string::npos)
+        << file.error().message;
+    EXPECT_NE(file.error().message.find("llorch gc"), std::string::npos) << file.error().message;
   }
+  const PartFile::Identity engine{"huge", std::int64_t{1} << 55, kRoomForEngines};
+  EXPECT_NE(PartFile::open(dir_ / "p", engine).error().message.find("llorch engine remove"), std::string::npos);
 }
 
 TEST_F(DownloadDirectory, RoomIsGivenBackBetweenWhatHasCome) {
