@@ -46,6 +46,18 @@ TEST(Api, AnOrchestratordThatDoesNotAnswerComesBackWhereTheSupervisorRuns) {
   std::filesystem::remove_all(directory);
 }
 
+// What listens at every address is called at loopback: a Host that names a wildcard is refused.
+TEST(ServerAddress, OfAListenerAtEveryAddressIsLoopback) {
+  const auto directory = std::filesystem::path(testing::TempDir()) / ("llorch-wildcard-" + std::to_string(::getpid()));
+  std::filesystem::create_directories(directory / "run");
+  EXPECT_EQ(server_address({.state_directory = directory, .bind = "[::]:1"}).value(), "http://[::1]:1");
+  EXPECT_EQ(server_address({.state_directory = directory, .bind = "0.0.0.0:1", .sends_token = true}).value(),
+            "http://127.0.0.1:1");
+  ASSERT_TRUE(base::write_run_file(directory / "run/orchestratord.json", "0.0.0.0:2"));
+  EXPECT_EQ(server_address({.state_directory = directory, .bind = "10.0.0.5:1"}).value(), "http://127.0.0.1:2");
+  std::filesystem::remove_all(directory);
+}
+
 TEST(LoadConfig, SetTakesPairs) {
   EXPECT_EQ(load_config({.config_file = "/dev/null", .set = {"log.level"}}).error().code, ErrorCode::kConfigInvalid);
   EXPECT_EQ(load_config({.config_file = "/dev/null", .set = {"log.level=debug"}}).value().log.level, "debug");

@@ -72,10 +72,11 @@ bool is_configured(const std::string& text, const config::Config& config) {
   const auto url = net::http::parse_url(text);
   if (!url) return false;
   const std::string& pools_url = config.pool_managerd.orchestrator_url;
-  return std::ranges::any_of(std::array{"http://" + config.orchestratord.bind, pools_url}, [&](const std::string& one) {
-    const auto known = net::http::parse_url(one);
-    return known && known->host == url->host && known->port == url->port;
-  });
+  return std::ranges::any_of(std::array{net::http::local_url(config.orchestratord.bind), pools_url},
+                             [&](const std::string& one) {
+                               const auto known = net::http::parse_url(one);
+                               return known && known->host == url->host && known->port == url->port;
+                             });
 }
 
 }  // namespace
@@ -113,7 +114,7 @@ std::optional<base::Error> restarting_error(const fs::path& state_directory) {
 base::Result<std::string> server_address(const AddressQuestion& question) {
   if (question.sends_token) TRY(check_owner(question.state_directory));
   for (const stack::RunningProcess& process : stack::running_processes(question.state_directory)) {
-    if (process.name == "orchestratord" && !process.bind.empty()) return "http://" + process.bind;
+    if (process.name == "orchestratord" && !process.bind.empty()) return net::http::local_url(process.bind);
   }
   if (auto error = restarting_error(question.state_directory)) return base::fail(std::move(*error));
   const fs::path record = question.state_directory / "run/orchestratord.json";
@@ -124,7 +125,7 @@ base::Result<std::string> server_address(const AddressQuestion& question) {
                                   "with: llorch up, or say where another one answers: --url",
                                   record.string()));
   }
-  std::string address = "http://" + question.bind;
+  std::string address = net::http::local_url(question.bind);
   if (question.sends_token) TRY(check_listeners(address, question.state_directory));
   return address;
 }

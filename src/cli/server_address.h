@@ -16,9 +16,10 @@ struct AddressQuestion {
   bool sends_token = false;  // then a stranger's port is not an answer
 };
 
-// "http://host:port" of the orchestratord that runs in the state directory, else of the configuration. Errors: UNREACHABLE, if the
-// one that ran there has ended; FORBIDDEN, if a token would go to a name, which is no bind, or to a process of a user of this machine
-// who may not see it. That is anybody but this user, root, and the owners of the state directory and of the package's.
+// "http://host:port" of the orchestratord that runs in the state directory, else of the configuration, as it is called on this machine.
+// Errors: UNREACHABLE, if the one that ran there has ended; FORBIDDEN, if a token would go to a name, which is no bind, or to a process
+// of a user of this machine who may not see it. That is anybody but this user, root, and the owners of the state directory and of the
+// package's.
 base::Result<std::string> server_address(const AddressQuestion& question);
 
 // Of a stack whose `llorch up` runs, while its orchestratord does not answer: UNREACHABLE, and that it comes back. Nullopt: no such

@@ -36,6 +36,7 @@
 #include "cli/terminal_text.h"
 #include "config/pool_credential.h"
 #include "engine/io/model_layout.h"
+#include "net/http/url.h"
 #include "wire/catalog.h"
 #include "wire/json.h"
 #include "wire/model_name.h"
@@ -153,7 +154,8 @@ class Supervisor {
     std::string orchestrator;
     for (Daemon& daemon : daemons_) {
       remove_run_file(state_dir_, daemon.name);
-      if (!orchestrator.empty()) daemon.args.insert(daemon.args.end(), {"--orchestrator", "http://" + orchestrator});
+      if (!orchestrator.empty())
+        daemon.args.insert(daemon.args.end(), {"--orchestrator", net::http::local_url(orchestrator)});
       TRY(spawn(daemon));
       const std::string bind = TRY(wait_ready(daemon));
       daemon.args.insert(daemon.args.end(), {"--bind", bind});
@@ -440,22 +442,15 @@ std::vector<Daemon> daemons_of(const GlobalOptions& global, const Launch& launch
   return daemons;
 }
 
-// Where a browser on this machine finds what listens at `bind`.
-std::string address_here(std::string_view bind) {
-  for (const auto& [all, loopback] : {std::pair{"0.0.0.0:", "127.0.0.1:"}, std::pair{"[::]:", "[::1]:"}}) {
-    if (bind.starts_with(all)) return fmt::format("http://{}{}/", loopback, bind.substr(std::strlen(all)));
-  }
-  return fmt::format("http://{}/", bind);
-}
-
 void announce(const GlobalOptions& global, const std::filesystem::path& state_dir, const Launch& launch) {
   bj::object event{{"event", "up"}};
   std::string console;
   for (const RunningProcess& process : running_processes(state_dir)) {
     if (process.bind.empty()) continue;
-    event[process.name] = "http://" + process.bind;
-    if (!global.json) print_text("{:<14} http://{}\n", process.name, process.bind);
-    if (launch.console && process.name == "orchestratord") console = address_here(process.bind);
+    const std::string url = net::http::local_url(process.bind);
+    event[process.name] = url;
+    if (!global.json) print_text("{:<14} {}\n", process.name, url);
+    if (launch.console && process.name == "orchestratord") console = url + "/";
   }
   if (global.json) {
     event["model"] = launch.offered;

@@ -4,6 +4,7 @@ import http.server
 import json
 import os
 import pathlib
+import re
 import socket
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import threading
 import pytest
 
 from said_server import SaidServer
-from stack import BIN, HANG_S, Stack, clean_env, llorch
+from stack import BIN, HANG_S, MODEL, Stack, clean_env, llorch
 
 TOKEN = "t" * 40
 ENV = {"LLORCH_API_TOKEN": TOKEN}
@@ -80,6 +81,34 @@ def test_without_a_record_the_configured_address_is_asked(tmp_path):
             done = llorch("--set", f"orchestratord.bind={host}:{server.server.server_port}", "ps", state_dir=tmp_path, env=ENV)
             assert done.returncode == 0, done.stderr
         assert len(server.asked) == 3
+
+
+def test_who_binds_every_address_is_called_at_loopback(tmp_path):
+    """A request that names 0.0.0.0 is refused, as one of a page whose name was pointed at this machine."""
+    stack = Stack(state_dir=tmp_path, token=TOKEN)
+    stack.bind = "0.0.0.0:0"
+    try:
+        stack.start_orchestrator()
+        bind = stack.bind
+        stack.bind = bind.replace("0.0.0.0", "127.0.0.1")
+        assert stack.request("GET", "/v2/tasks", headers={"Host": bind, "Authorization": f"Bearer {TOKEN}"}).code == "FORBIDDEN"
+        for command in (["ps"], ["backup", str(tmp_path / "jobs.backup")]):
+            done = llorch(*command, state_dir=tmp_path, env=ENV)
+            assert done.returncode == 0, (command, done.stderr)
+    finally:
+        stack.stop()
+
+
+def test_the_pool_of_up_finds_an_orchestratord_that_binds_every_address(tmp_path):
+    binds = ["--set", "orchestratord.bind=0.0.0.0:0", "--set", "pool-managerd.bind=127.0.0.1:0"]
+    try:
+        done = llorch(*binds, "up", "--cpu", "--detach", "--model", str(MODEL), state_dir=tmp_path, env=ENV)
+        assert done.returncode == 0, done.stderr
+        assert re.search(rb"^orchestratord +http://127\.0\.0\.1:\d+$", done.stdout, re.M), done.stdout
+        done = llorch("run", MODEL.stem, "Once upon a time", "--max-tokens", "4", state_dir=tmp_path, env=ENV)
+        assert done.returncode == 0 and done.stdout, done.stderr
+    finally:
+        llorch("down", state_dir=tmp_path)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")

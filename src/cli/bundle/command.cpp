@@ -20,6 +20,7 @@
 #include "cli/terminal_text.h"
 #include "config/pool_credential.h"
 #include "engine/compute/cpu/backend.h"
+#include "net/http/url.h"
 #include "wire/json.h"
 #include "wire/pool.h"
 
@@ -156,7 +157,7 @@ void add_pool_manager(const GlobalOptions& global, const config::Config& config,
       if (response.status >= 400) return base::fail(net::http::error_of(response));
       return std::move(response.body);
     };
-    const std::string url = "http://" + process.bind;
+    const std::string url = net::http::local_url(process.bind);
     const auto state = ask(url + "/v2/state");
     parts.add("pool-managerd/state.json", state);
     parts.add("pool-managerd/metrics.txt", ask(url + "/metrics"));

@@ -205,6 +205,21 @@ TEST(ErrorOf, KnowsTheEnvelopesOfOtherPrograms) {
   }
 }
 
+// A request that names a wildcard is refused as one of a page whose name was pointed here.
+TEST(LocalUrl, NamesNoWildcard) {
+  const std::pair<const char*, const char*> cases[] = {{"0.0.0.0:8080", "http://127.0.0.1:8080"},
+                                                       {"[::]:8080", "http://[::1]:8080"},
+                                                       {":::8080", "http://[::1]:8080"},
+                                                       {"10.0.0.5:80", "http://10.0.0.5:80"},
+                                                       {"[fd00::6]:9200", "http://[fd00::6]:9200"},
+                                                       {"localhost:1", "http://localhost:1"},
+                                                       {"127.0.0.1:65535", "http://127.0.0.1:65535"}};
+  for (const auto& [bind, url] : cases) {
+    EXPECT_EQ(local_url(bind), url);
+    EXPECT_TRUE(parse_url(url)) << url;
+  }
+}
+
 // SEC-AUTH-2004
 TEST(Auth, Loopback) {
   for (const char* yes : {"127.0.0.1", "127.9.8.7", "::1", "[::1]:8080", "127.0.0.1:80", "localhost", "localhost:1",

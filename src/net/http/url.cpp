@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <boost/url/encode.hpp>
 #include <boost/url/parse.hpp>
 #include <boost/url/rfc/unreserved_chars.hpp>
@@ -23,6 +24,15 @@ std::string base_url(std::string_view host, std::uint16_t port) {
 std::string local_host(const std::string& bind_address) {
   if (!is_unspecified(bind_address)) return bind_address;
   return bind_address.find(':') == std::string::npos ? "127.0.0.1" : "::1";
+}
+
+std::string local_url(std::string_view bind) {
+  const std::size_t colon = std::min(bind.rfind(':'), bind.size());
+  std::string_view address = bind.substr(0, colon);
+  if (address.starts_with('[') && address.ends_with(']')) address = address.substr(1, address.size() - 2);
+  const std::string host = local_host(std::string(address));
+  const bool is_ipv6 = host.find(':') != std::string::npos;
+  return fmt::format("http://{}{}{}{}", is_ipv6 ? "[" : "", host, is_ipv6 ? "]" : "", bind.substr(colon));
 }
 
 bool is_unspecified(std::string_view host) {

@@ -24,6 +24,9 @@ std::string base_url(std::string_view host, std::uint16_t port);
 
 // The host at which a listener on `bind_address` is reached from this machine.
 std::string local_host(const std::string& bind_address);
+// "http://host:port" at which a listener on `bind` ("0.0.0.0:8080", "[::]:8080") is called on this machine: a request that names a
+// wildcard is refused. REQUIRES: ADDRESS:PORT.
+std::string local_url(std::string_view bind);
 // Whether `host` is a wildcard or "this network" (0.0.0.0/8, ::, in any spelling that sockets take): nobody's address.
 bool is_unspecified(std::string_view host);
 

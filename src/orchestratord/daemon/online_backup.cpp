@@ -10,6 +10,7 @@
 
 #include "base/process.h"
 #include "net/client.h"
+#include "net/http/url.h"
 #include "net/sse/sse.h"
 #include "orchestratord/daemon/run_file.h"
 #include "wire/json.h"
@@ -61,7 +62,7 @@ base::Result<> ask(const OrchestratorOptions& options) {
   Answer answer;
   std::promise<base::Result<>> ended;
   client.stream({.method = "POST",
-                 .url = "http://" + bind + "/v2/store/backup",
+                 .url = net::http::local_url(bind) + "/v2/store/backup",
                  .bearer = options.api_token,
                  .idle_timeout_ms = kSilenceMs},
                 {.on_response = [&](int status, const net::http::Headers&) { answer.status = status; },
