@@ -115,7 +115,8 @@ int show_logs(const GlobalOptions& global, const LogsOptions& options);
 
 int show_config(const GlobalOptions& global, bool changed_only);
 int show_config_schema(const GlobalOptions& global);
-// Reads all that a daemon reads before it starts, the files with secrets among it. Errors: CONFIG_INVALID, IO_ERROR.
+// Has each daemon look at all that it looks at before it starts, the files with secrets among it. Errors: what they would not start
+// with: CONFIG_INVALID, NON_LOOPBACK_WITHOUT_TOKEN, IO_ERROR; TIMEOUT.
 base::Result<> check_config(const GlobalOptions& global);
 // `file` in place of the configuration's; empty: that.
 int validate_config(const GlobalOptions& global, const std::string& file);

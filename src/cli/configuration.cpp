@@ -1,19 +1,33 @@
 // llorch config: what is configured, and whether it may be.
 #include <fmt/core.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <boost/json.hpp>
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <vector>
 
+#include "base/descriptor.h"
+#include "base/file.h"
+#include "base/parse_json.h"
+#include "base/process.h"
+#include "base/run_command.h"
 #include "cli/commands.h"
 #include "cli/pager.h"
+#include "wire/json.h"
+#include "wire/task.h"
+
+extern char** environ;
 
 namespace llorch::cli {
 namespace {
 
 namespace bj = boost::json;
+
+constexpr std::int64_t kCheckMs = 600'000;  // of a daemon; a file that it reads may be on a disk that does not answer
 
 // "orchestratord.queue.capacity = 100" for every value, those that are not the default's marked. Lists and maps of names are one value.
 void print_values(const bj::object& object, const bj::object& defaults, const std::string& prefix, bool changed_only) {
@@ -50,14 +64,56 @@ int show_config_schema(const GlobalOptions& global) {
   return kOk;
 }
 
+namespace {
+bool says_state_directory(const GlobalOptions& global) {
+  return !global.state_dir.empty() || std::getenv("LLORCH_STATE_DIR") != nullptr;
+}
+
+// The last line that a daemon's `--check` wrote to `file`.
+base::Result<> verdict_in(const std::string& daemon, const base::Descriptor& file) {
+  struct stat st {};
+  std::string text(::fstat(file.get(), &st) == 0 ? static_cast<std::size_t>(st.st_size) : 0, '\0');
+  const ssize_t got = ::pread(file.get(), text.data(), text.size(), 0);
+  text.resize(got < 0 ? 0 : static_cast<std::size_t>(got));
+  while (text.ends_with('\n')) text.pop_back();
+  bj::error_code failed;
+  const bj::value said = base::parse_json(text.substr(text.rfind('\n') + 1), failed);
+  if (!failed && said.is_object()) {
+    if (said.get_object().contains("valid")) return {};
+    if (const auto* error = said.get_object().if_contains("error")) {
+      if (const auto body = wire::decode<wire::ErrorBody>(bj::serialize(*error)))
+        return base::fail(wire::to_error(*body));
+    }
+  }
+  return base::fail(base::ErrorCode::kInternal,
+                    fmt::format("{} did not say whether it would start; {} --check shows why", daemon, daemon));
+}
+
+// By the functions with which the daemon starts.
+base::Result<> check_by(const std::string& daemon, const GlobalOptions& global) {
+  base::RunCommandOptions command{.argv = {base::executable_directory() + "/" + daemon, "--check", "--state-dir",
+                                           state_directory(global).string()}};
+  if (!global.config_file.empty()) command.argv.insert(command.argv.end(), {"--config", global.config_file});
+  for (const std::string& item : global.set) command.argv.insert(command.argv.end(), {"--set", item});
+  for (char** at = environ; *at != nullptr; ++at) command.environment.emplace_back(*at);
+  const base::Descriptor output(::memfd_create("check", MFD_CLOEXEC));
+  if (output.get() < 0) return base::fail(base::io_error("cannot create", "a file in memory", errno));
+  command.output_fd = output.get();
+  command.timeout_ms = kCheckMs;
+  TRY(base::run_command(command));
+  return verdict_in(daemon, output);
+}
+}  // namespace
+
 base::Result<> check_config(const GlobalOptions& global) {
-  const auto getenv = [](const char* name) { return std::getenv(name); };
   const config::Config config = TRY(load_config(global));
-  const std::string token = TRY(config::load_api_token(config, getenv));
-  TRY(config::load_tenant_tokens(config, token));
-  TRY(config::load_reader_tokens(config, token));
-  TRY(config::load_postgresql_connection(config));
-  return {};
+  TRY(config::load_postgresql_connection(config));  // also where the store is another
+  TRY(check_by("orchestratord", global));
+  auto pool = check_by("pool-managerd", global);
+  if (!pool && pool.error().code == base::ErrorCode::kNonLoopbackWithoutToken && !says_state_directory(global)) {
+    pool.error().message += "; where its state directory is another than yours, say which: --state-dir";
+  }
+  return pool;
 }
 
 namespace {
@@ -75,7 +131,7 @@ std::vector<std::string> secret_files(const config::Config& config) {
 // Root reads every secret, and daemons that do not run as root read their own alone. Whose they are, the directory tells that the caller has
 // named; that of the caller's own stack says nothing of a service's.
 void warn_of_owners(const GlobalOptions& global) {
-  if (global.state_dir.empty() && std::getenv("LLORCH_STATE_DIR") == nullptr) return;
+  if (!says_state_directory(global)) return;
   const auto config = load_config(global);
   const std::filesystem::path directory = state_directory(global);
   struct stat state {};

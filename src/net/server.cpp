@@ -114,12 +114,13 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
 
   base::Result<> start() {
     ASSERT(!endpoint_, "start() called twice");
-    if (auto allowed = http::validate_bind(options_.bind_address, !options_.auth.credentials.empty()); !allowed) {
-      base::log_event(base::LogLevel::kError, "startup_bind_refused", {}, "Refuses to listen beyond this machine.",
-                      {{"bind", options_.bind_address}});
+    if (auto allowed = check_options(options_); !allowed) {
+      if (allowed.error().code == base::ErrorCode::kNonLoopbackWithoutToken) {
+        base::log_event(base::LogLevel::kError, "startup_bind_refused", {}, "Refuses to listen beyond this machine.",
+                        {{"bind", options_.bind_address}});
+      }
       return allowed;
     }
-    TRY(http::validate_rules(options_.auth));
     const tcp::endpoint wanted(TRY(parse_bind_address(options_.bind_address)), options_.port);
     error_code error;
     if (options_.listener_fd >= 0) {
@@ -385,6 +386,13 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
   base::LogLimiter gave_way_{kGaveWayLinesMax, kGaveWayPeriodMs};               // I/O thread
   base::LogLimiter cut_answers_{10, 10'000};                                    // I/O thread
 };
+
+base::Result<> check_options(const ServerOptions& options) {
+  TRY(http::validate_bind(options.bind_address, !options.auth.credentials.empty()));
+  TRY(http::validate_rules(options.auth));
+  TRY(parse_bind_address(options.bind_address));
+  return {};
+}
 
 Server::Server(IoRuntime& runtime, ServerOptions options)
     : impl_(std::make_shared<Impl>(runtime, std::move(options))) {}

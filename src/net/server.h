@@ -103,6 +103,10 @@ struct ServerOptions {
   int send_buffer_bytes = 128 << 10;  // kernel buffer per connection; what bounds 10,000 slow readers
 };
 
+// What start() refuses of the options alone, before it touches the machine. Errors: NON_LOOPBACK_WITHOUT_TOKEN, CONFIG_INVALID
+// (address, token).
+base::Result<> check_options(const ServerOptions& options);
+
 struct RouteInfo {
   std::string method;
   std::string pattern;

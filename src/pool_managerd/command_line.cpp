@@ -11,6 +11,8 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "pool_managerd/engines/install_command.h"
+#include "wire/json.h"
+#include "wire/task.h"
 
 namespace llorch::pool_managerd {
 namespace {
@@ -47,6 +49,15 @@ base::Result<int> change_engine(const CommandLine& command_line) {
                                   command_line.install_engine);
 }
 
+// For `llorch config validate`.
+int run_check(const CommandLine& command_line) {
+  const auto options = load_options(command_line);
+  const base::Result<> checked = options ? PoolManager::check(*options) : base::fail(options.error());
+  fmt::print("{}\n", checked ? R"({"valid":true})"
+                             : fmt::format(R"({{"error":{}}})", wire::encode(wire::error_body(checked.error(), {}))));
+  return checked ? 0 : exit_code_of(checked.error().code);
+}
+
 }  // namespace
 
 CommandLine parse_command_line(int argc, const char* const* argv) {
@@ -70,6 +81,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   app.add_option("--nvml-library", out.nvml_library, "NVIDIA management library to open")->capture_default_str();
   app.add_option("--install-engine", out.install_engine, "Install an entry of pool-managerd.engines, and end");
   app.add_option("--remove-engine", out.remove_engine, "Remove what was installed for it, and end");
+  app.add_flag("--check", out.checks,
+               "Say in a line of JSON whether the configuration and the files that it names let it start, and end");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
@@ -118,6 +131,7 @@ int run_pool_managerd(int argc, const char* const* argv) {
     std::fputs(command_line.message.c_str(), *command_line.exit_code == 0 ? stdout : stderr);
     return *command_line.exit_code;
   }
+  if (command_line.checks) return run_check(command_line);
   base::Result<> outcome;
   if (!command_line.install_engine.empty() || !command_line.remove_engine.empty()) {
     const auto code = change_engine(command_line);

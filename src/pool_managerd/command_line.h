@@ -15,6 +15,7 @@ struct CommandLine {
   std::vector<std::filesystem::path> model_roots;
   std::string nvml_library = "libnvidia-ml.so.1";
   std::string install_engine, remove_engine;  // done instead of serving
+  bool checks = false;                        // PoolManager::check() alone; its outcome is a line of JSON
   std::optional<int> exit_code;
   std::string message;
 };

@@ -72,12 +72,40 @@ constexpr std::int64_t kSlowHeaderMs = 2'000, kSlowFileMs = 10'000;
 constexpr std::int64_t kHeaderTooLongMs = 20'000;
 constexpr std::int64_t kCheckAgainMs = 60'000;
 
+net::ServerOptions server_options(const config::Config& config, const registration::NodeAccess& access) {
+  const Bind bind = split_bind(config.pool_managerd.bind);
+  return {.component = "pool-managerd",
+          .bind_address = bind.address,
+          .port = bind.port,
+          .auth = access.auth,
+          .browsers = {.hosts = {access.advertised_host}, .cors_origins = {}},
+          .cuts_stalled_streams = true};  // of peers, which may never come back
+}
+
+// What the options and the files that they name come to.
+struct Checked {
+  registration::NodeAccess access;
+  provisioner::ProvisionerOptions pulls;
+};
+base::Result<Checked> checked(const PoolManagerOptions& options) {
+  base::SystemEntropy entropy;
+  auto access = TRY(registration::node_access({.config = options.config,
+                                               .bind_address = split_bind(options.config.pool_managerd.bind).address,
+                                               .state_directory = options.state_directory,
+                                               .api_token = options.api_token,
+                                               .reader_tokens = options.reader_tokens},
+                                              entropy));
+  TRY(net::check_options(server_options(options.config, access)));
+  auto pulls = TRY(provisioner::provisioner_options(options.config));
+  return Checked{std::move(access), std::move(pulls)};
+}
+
 }  // namespace
 
 class PoolManager::Impl {
  public:
-  Impl(PoolManagerOptions options, StateLock lock, gpu_inventory::Inventory inventory, const Bind& bind,
-       registration::NodeAccess access, provisioner::ProvisionerOptions pulls);
+  Impl(PoolManagerOptions options, StateLock lock, gpu_inventory::Inventory inventory, registration::NodeAccess access,
+       provisioner::ProvisionerOptions pulls);
   ~Impl();
 
   base::Result<> open();
@@ -166,7 +194,7 @@ class PoolManager::Impl {
 };
 
 PoolManager::Impl::Impl(PoolManagerOptions options, StateLock lock, gpu_inventory::Inventory inventory,
-                        const Bind& bind, registration::NodeAccess access, provisioner::ProvisionerOptions pulls)
+                        registration::NodeAccess access, provisioner::ProvisionerOptions pulls)
     : options_(std::move(options)),
       access_(std::move(access)),
       lock_(std::move(lock)),
@@ -194,12 +222,7 @@ PoolManager::Impl::Impl(PoolManagerOptions options, StateLock lock, gpu_inventor
       looks_(file_reads(1, kSlowFileMs)),
       stagings_(std::make_shared<base::FileReads>(file_reads(1, kSlowFileMs))),
       client_(runtime_),
-      server_(runtime_, net::ServerOptions{.component = "pool-managerd",
-                                           .bind_address = bind.address,
-                                           .port = bind.port,
-                                           .auth = access_.auth,
-                                           .browsers = {.hosts = {access_.advertised_host}, .cors_origins = {}},
-                                           .cuts_stalled_streams = true}) {  // of peers, which may never come back
+      server_(runtime_, server_options(options_.config, access_)) {
   pulls.clock = std::make_shared<base::SystemClock>();
   pulls.check = [catalog = catalog_](const std::filesystem::path& model) { return catalog->check(model); };
   pulls.on_published = [catalog = catalog_](const std::filesystem::path& model, const std::string& digest) {
@@ -699,16 +722,14 @@ void PoolManager::Impl::run() {
 PoolManager::PoolManager(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 PoolManager::~PoolManager() = default;
 
+base::Result<> PoolManager::check(const PoolManagerOptions& options) {
+  TRY(checked(options));
+  return {};
+}
+
 base::Result<std::unique_ptr<PoolManager>> PoolManager::open(PoolManagerOptions options) {
   const auto& config = options.config;
-  const Bind bind = split_bind(config.pool_managerd.bind);
-  base::SystemEntropy entropy;
-  auto access = TRY(registration::node_access({.config = config,
-                                               .bind_address = bind.address,
-                                               .state_directory = options.state_directory,
-                                               .api_token = options.api_token,
-                                               .reader_tokens = options.reader_tokens},
-                                              entropy));
+  Checked parts = TRY(checked(options));
   auto lock = TRY(StateLock::take(options.state_directory));
   auto inventory = TRY(gpu_inventory::Inventory::open(
       {.allow_cpu = config.devices.allow_cpu,
@@ -718,9 +739,8 @@ base::Result<std::unique_ptr<PoolManager>> PoolManager::open(PoolManagerOptions 
        .missing_kernels = engine::compute::cuda::missing_kernels,
        .external = engines::EngineTable(config.pool_managerd.engines, config.pool_managerd.provisioning).devices()},
       read_small_file));
-  auto pulls = TRY(provisioner::provisioner_options(config));
-  auto impl = std::make_unique<Impl>(std::move(options), std::move(lock), std::move(inventory), bind, std::move(access),
-                                     std::move(pulls));
+  auto impl = std::make_unique<Impl>(std::move(options), std::move(lock), std::move(inventory), std::move(parts.access),
+                                     std::move(parts.pulls));
   TRY(impl->open());
   return std::unique_ptr<PoolManager>(new PoolManager(std::move(impl)));
 }

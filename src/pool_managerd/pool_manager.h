@@ -22,7 +22,10 @@ struct PoolManagerOptions {
 
 class PoolManager {
  public:
-  // Takes the state directory's lock, finds the devices, binds. Errors: ALREADY_RUNNING, NO_GPU, CONFIG_INVALID,
+  // What open() refuses of the options and of the files that they name, before it touches this machine. Errors: CONFIG_INVALID,
+  // NON_LOOPBACK_WITHOUT_TOKEN, IO_ERROR (a file cannot be read).
+  static base::Result<> check(const PoolManagerOptions& options);
+  // Checks the options, takes the state directory's lock, finds the devices, binds. Errors: ALREADY_RUNNING, NO_GPU, CONFIG_INVALID,
   // NON_LOOPBACK_WITHOUT_TOKEN, PORT_IN_USE, IO_ERROR. REQUIRES: called on the main thread (workers die with the thread
   // that started them), after base::block_stop_signals().
   static base::Result<std::unique_ptr<PoolManager>> open(PoolManagerOptions options);

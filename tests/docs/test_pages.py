@@ -110,7 +110,8 @@ def test_every_command_of_a_page_works(page, machine_of):
 def files_of_secrets(tmp_path_factory):
     directory = tmp_path_factory.mktemp("secrets")
     for name in SECRETS:
-        (directory / name).write_text(secrets.token_hex(32) + "\n")
+        owner = "gpu-box:" if name == "pool_credential" else ""  # the pool that it is of on the pages
+        (directory / name).write_text(owner + secrets.token_hex(32) + "\n")
         (directory / name).chmod(0o600)
     return directory
 

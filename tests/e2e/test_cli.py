@@ -516,6 +516,36 @@ def test_config_is_shown_described_and_checked(tmp_path):
         assert "error" in json.loads(llorch("--json", "config", "validate", str(broken), state_dir=tmp_path).stderr)
 
 
+def test_what_no_daemon_starts_with_is_not_valid(tmp_path):
+    token, config, state = tmp_path / "token", tmp_path / "config.yaml", tmp_path / "state"
+    token.write_text(40 * "x")
+    token.chmod(0o600)
+    credential = tmp_path / "credential"
+    credential.write_text(f"pool-2:{64 * 'c'}\n")
+    credential.chmod(0o600)
+    said = f"auth: {{token_file: {token}}}\n"
+    for daemon, text, code, why in (
+            ("orchestratord", "orchestratord: {bind: '0.0.0.0:0'}\n", 4, b"NON_LOOPBACK_WITHOUT_TOKEN"),
+            ("orchestratord", "orchestratord: {bind: 'example.org:0'}\n" + said, 2, b"not an IP address"),
+            ("orchestratord", f"auth: {{token_file: {token}, reader_token_files: [{token}]}}\n", 2, b"the token of another caller"),
+            ("orchestratord", f"orchestratord: {{bind: '127.0.0.1:0'}}\nmodels: {{chat_format: {{'file:{MODEL}': spoken}}}}\n", 2, b"no chat format"),
+            ("pool-managerd", "pool-managerd: {bind: '0.0.0.0:0'}\n", 4, b"llorch pool pair"),
+            ("pool-managerd", "pool-managerd: {bind: '0.0.0.0:0'}\n" + said, 2, b"pool-managerd.advertise"),
+            ("pool-managerd", f"pool-managerd: {{credential_file: {credential}}}\n", 2, b"is the credential of pool pool-2"),
+            ("pool-managerd", f"models: {{pull: {{s3_key_file: {token}}}}}\n", 2, b"s3_key_file holds no key id")):
+        config.write_text(text)
+        checked = llorch("config", "validate", str(config), state_dir=state)
+        assert checked.returncode == code and why in checked.stderr, (text, checked)
+        assert not state.exists(), "nothing is made"
+        started = subprocess.run([BIN / daemon, "--config", config, "--state-dir", tmp_path / "other"], env=clean_env(state), capture_output=True,
+                                 timeout=HANG_S, check=False)
+        assert started.returncode == code and why in started.stderr, (text, started)
+    config.write_text(f"auth: {{token_file: {token}}}\norchestratord: {{bind: '0.0.0.0:0'}}\n"
+                      f"pool-managerd: {{pool_id: pool-2, bind: '0.0.0.0:0', advertise: gpu-box, credential_file: {credential}}}\n")
+    checked = llorch("config", "validate", str(config), state_dir=state)
+    assert checked.returncode == 0, checked.stderr
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 def test_a_secret_that_the_daemons_cannot_read_is_named(tmp_path):
     """Root reads it, so that only its owner tells."""

@@ -113,7 +113,8 @@ def with_secrets(values, directory):
         if key.endswith("_file") and isinstance(value, str):
             file = directory / f"secret-{uuid.uuid4()}"
             file.touch(mode=0o600)
-            file.write_text(uuid.uuid4().hex * 2)
+            owner = f"{values['pool_id']}:" if key == "credential_file" else ""
+            file.write_text(owner + uuid.uuid4().hex * 2)
             out[key] = str(file)
         else:
             out[key] = with_secrets(value, directory)

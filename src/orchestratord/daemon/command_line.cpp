@@ -106,6 +106,15 @@ base::Result<> take_over(const CommandLine& command_line) {
   return Orchestrator::take_over_store(TRY(load_options(command_line)));
 }
 
+// For `llorch config validate`.
+int run_check(const CommandLine& command_line) {
+  const auto options = load_options(command_line);
+  const base::Result<> checked = options ? Orchestrator::check(*options) : base::fail(options.error());
+  fmt::print("{}\n", checked ? R"({"valid":true})"
+                             : fmt::format(R"({{"error":{}}})", wire::encode(wire::error_body(checked.error(), {}))));
+  return checked ? 0 : exit_code_of(checked.error());
+}
+
 int run_copy(const CommandLine& command_line) {
   const bool restores = command_line.restore_file.has_value();
   const std::string verb = restores ? "restore" : "backup";
@@ -162,6 +171,12 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       ->excludes(backup)
       ->excludes(restore)
       ->excludes(pair);
+  app.add_flag("--check", out.checks,
+               "Instead of serving: say in a line of JSON whether the configuration and the files that it names let it "
+               "start")
+      ->excludes(backup)
+      ->excludes(restore)
+      ->excludes(pair);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
@@ -206,6 +221,7 @@ int run_orchestratord(int argc, const char* const* argv) {
     return *command_line.exit_code;
   }
   if (command_line.backup_file || command_line.restore_file) return run_copy(command_line);
+  if (command_line.checks) return run_check(command_line);
   base::block_stop_signals();
   const auto outcome = command_line.pair_pool   ? pair_pool(command_line)
                        : command_line.take_over ? take_over(command_line)

@@ -15,6 +15,7 @@ struct CommandLine {
   std::optional<std::filesystem::path> backup_file, restore_file;
   std::optional<std::string> pair_pool;
   bool take_over = false;
+  bool checks = false;                    // Orchestrator::check() alone; its outcome is a line of JSON
   std::filesystem::path credential_file;  // with pair_pool
   bool json = false;                      // how their outcome is printed
   // Set: print `message` (help, version, usage error) and exit with it.

@@ -114,6 +114,49 @@ TEST_F(FaultTest, RefusalsToStartAreClear) {
   EXPECT_EQ(Orchestrator::open(second).error().code, ErrorCode::kStoreUnavailable);
 }
 
+// `llorch config validate` asks so before a restart. Nothing is made or locked.
+TEST_F(FaultTest, ACheckRefusesWhatAStartRefusesOfTheConfiguration) {
+  const std::filesystem::path files = fresh_directory();
+  OrchestratorOptions good = options_;
+  good.state_directory = files / "never";
+  good.api_token = std::string(40, 'o');
+  EXPECT_TRUE(Orchestrator::check(good));
+  const auto refused = [&](auto change) {
+    OrchestratorOptions wrong = good;
+    change(wrong);
+    const auto checked = Orchestrator::check(wrong);
+    const auto opened = Orchestrator::open(wrong);
+    EXPECT_FALSE(checked || opened);
+    if (checked || opened) return ErrorCode::kInternal;
+    EXPECT_EQ(checked.error().code, opened.error().code);
+    EXPECT_EQ(checked.error().message, opened.error().message);
+    return checked.error().code;
+  };
+  EXPECT_EQ(refused([](OrchestratorOptions& o) { o.reader_tokens = {o.api_token}; }), ErrorCode::kConfigInvalid)
+      << "two callers with one token";
+  EXPECT_EQ(refused([](OrchestratorOptions& o) { o.reader_tokens = {std::string(39, 'r') + " "}; }),
+            ErrorCode::kConfigInvalid)
+      << "no header could carry it";
+  EXPECT_EQ(refused([](OrchestratorOptions& o) {
+              o.config.orchestratord.bind = "0.0.0.0:0";
+              o.api_token.clear();
+            }),
+            ErrorCode::kNonLoopbackWithoutToken);
+  EXPECT_EQ(refused([](OrchestratorOptions& o) { o.config.orchestratord.bind = "example.org:80"; }),
+            ErrorCode::kConfigInvalid);
+  EXPECT_EQ(refused([](OrchestratorOptions& o) { o.config.models.chat_format["file:/m"] = "spoken"; }),
+            ErrorCode::kConfigInvalid);
+  EXPECT_EQ(refused([&](OrchestratorOptions& o) { o.config.models.known_models = {(files / "none.json").string()}; }),
+            ErrorCode::kIoError);
+  EXPECT_EQ(refused([&](OrchestratorOptions& o) {
+              o.config.orchestratord.persistence.store = config::StoreKind::kPostgresql;
+              o.config.orchestratord.persistence.postgresql.connection_file = (files / "none").string();
+            }),
+            ErrorCode::kIoError);
+  EXPECT_FALSE(std::filesystem::exists(good.state_directory));
+  std::filesystem::remove_all(files);
+}
+
 // AUTH-1001, AUTH-1003: with a token every endpoint asks for it, and our own calls carry it.
 TEST_F(FaultTest, ATokenIsAskedForEverywhere) {
   options_.api_token = std::string(40, 'k');

@@ -93,7 +93,7 @@ struct Orchestrator::Parts {
   base::Result<> open_names();
   void make_parts();
   void make_spans();
-  base::Result<> serve(const BindAddress& bind);
+  base::Result<> serve();
   void record_run(const std::string& address);
   void stop();
 };
@@ -230,8 +230,8 @@ void Orchestrator::Parts::make_spans() {
 }
 
 namespace {
-base::Result<net::http::AuthRules> auth_rules(const OrchestratorOptions& options,
-                                              const pool_access::PoolAccess& pools) {
+// The pools' credentials are not among them: they come and go.
+base::Result<net::http::AuthRules> auth_rules(const OrchestratorOptions& options) {
   using net::http::make_credential;
   using net::http::Role;
   net::http::AuthRules rules{.optional_on_loopback = options.config.auth.optional_on_loopback};
@@ -242,22 +242,38 @@ base::Result<net::http::AuthRules> auth_rules(const OrchestratorOptions& options
   for (const std::string& token : options.reader_tokens) {
     rules.credentials.push_back(TRY(make_credential(token, Role::kReader)));
   }
-  rules.find_more = [&pools](const base::Sha256Digest& digest) { return pools.caller_of(digest); };
   return rules;
+}
+
+base::Result<net::ServerOptions> server_options_of(const OrchestratorOptions& options) {
+  const config::OrchestratordConfig& config = options.config.orchestratord;
+  const BindAddress bind = TRY(parse_bind(config.bind));
+  net::ServerOptions out;
+  out.component = "orchestratord";
+  out.bind_address = bind.host;
+  out.port = bind.port;
+  out.request_bytes_max = static_cast<std::size_t>(config.limits.request_bytes_max);
+  out.request_bytes_in_flight_max = static_cast<std::size_t>(config.limits.request_bytes_in_flight_max);
+  out.auth = TRY(auth_rules(options));
+  out.browsers = {config.hosts, config.cors_origins};
+  return out;
 }
 }  // namespace
 
-base::Result<> Orchestrator::Parts::serve(const BindAddress& bind) {
-  net::ServerOptions server_options;
-  server_options.component = "orchestratord";
-  server_options.bind_address = bind.host;
-  server_options.port = bind.port;
-  server_options.request_bytes_max = static_cast<std::size_t>(options.config.orchestratord.limits.request_bytes_max);
-  server_options.request_bytes_in_flight_max =
-      static_cast<std::size_t>(options.config.orchestratord.limits.request_bytes_in_flight_max);
-  server_options.auth = TRY(auth_rules(options, *access));
+base::Result<> Orchestrator::check(const OrchestratorOptions& options) {
+  TRY(net::check_options(TRY(server_options_of(options))));
+  if (options.config.orchestratord.persistence.store == config::StoreKind::kPostgresql) {
+    TRY(config::load_postgresql_connection(options.config));
+  }
+  TRY(models::check_chat_formats(options.config.models));
+  TRY(models::load_known_models(options.config.models.known_models));
+  return {};
+}
+
+base::Result<> Orchestrator::Parts::serve() {
+  net::ServerOptions server_options = TRY(server_options_of(options));
+  server_options.auth.find_more = [this](const base::Sha256Digest& digest) { return access->caller_of(digest); };
   server_options.begins_traces = spans.has_value();
-  server_options.browsers = {options.config.orchestratord.hosts, options.config.orchestratord.cors_origins};
   std::vector<http::Api::Route> routes = shell->routes();
   for (http::Api::Gateway& gateway : shell->gateways(options.config.orchestratord.gateways)) {
     std::ranges::move(gateway.routes, std::back_inserter(routes));
@@ -286,8 +302,8 @@ void Orchestrator::Parts::record_run(const std::string& address) {
 }
 
 base::Result<std::unique_ptr<Orchestrator>> Orchestrator::open(OrchestratorOptions options) {
+  TRY(check(options));
   const BindAddress bind = TRY(parse_bind(options.config.orchestratord.bind));
-  TRY(net::http::validate_bind(bind.host, !options.api_token.empty()));
   std::unique_ptr<Orchestrator> self(new Orchestrator(std::make_unique<Parts>(std::move(options))));
   Parts& parts = *self->parts_;
   TRY(parts.lock_directory());
@@ -298,7 +314,7 @@ base::Result<std::unique_ptr<Orchestrator>> Orchestrator::open(OrchestratorOptio
   const std::size_t restored_count = state.jobs.size();
   parts.core->start(parts.shell->restore(std::move(state), std::move(requests)));
   parts.shell->resume();  // before anybody asks for what an earlier process has begun
-  TRY(parts.serve(bind));
+  TRY(parts.serve());
   const bool is_ipv6 = bind.host.find(':') != std::string::npos;
   self->bind_ = is_ipv6 ? fmt::format("[{}]:{}", bind.host, parts.server->port())
                         : fmt::format("{}:{}", bind.host, parts.server->port());

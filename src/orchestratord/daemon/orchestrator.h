@@ -30,7 +30,10 @@ struct OrchestratorOptions {
 
 class Orchestrator {
  public:
-  // Checks the bind address, locks the state directory, opens the store, restores, asks the pools, serves.
+  // What open() refuses of the options and of the files that they name, before it touches the state directory. Errors:
+  // NON_LOOPBACK_WITHOUT_TOKEN, CONFIG_INVALID, IO_ERROR (a file cannot be read).
+  static base::Result<> check(const OrchestratorOptions& options);
+  // Checks the options, locks the state directory, opens the store, restores, asks the pools, serves.
   // Errors: NON_LOOPBACK_WITHOUT_TOKEN, CONFIG_INVALID, ALREADY_RUNNING, CONFLICT, STORE_UNAVAILABLE, CORRUPT_FILE,
   // UNSUPPORTED_FORMAT_VERSION, PORT_IN_USE. Where prompts of another store or of another orchestratord would be lost, see
   // store::KeyOwner::check.
