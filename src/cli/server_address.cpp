@@ -71,7 +71,7 @@ base::Result<> check_listeners(const std::string& address, const fs::path& state
 bool is_configured(const std::string& text, const config::Config& config) {
   const auto url = net::http::parse_url(text);
   if (!url) return false;
-  const std::string& pools_url = config.pool_managerd.orchestrator_url;
+  const std::string pools_url = config.pool_managerd.orchestrator_url.value_or("");
   return std::ranges::any_of(std::array{net::http::local_url(config.orchestratord.bind), pools_url},
                              [&](const std::string& one) {
                                const auto known = net::http::parse_url(one);

@@ -263,7 +263,7 @@ struct PoolManagerdConfig {
   std::string advertise;        // host; empty: that of bind
   std::string credential_file;  // mode 0600; empty: pool_credential in the state directory
   std::string pool_id = "pool-1";
-  std::string orchestrator_url = "http://127.0.0.1:8080";
+  std::optional<std::string> orchestrator_url;  // omitted: orchestratord.bind on this machine; empty: works alone
   std::int64_t heartbeat_interval_ms = 15000;
   std::int64_t worker_start_timeout_ms = 60000;
   std::int64_t worker_health_interval_ms = 10000;

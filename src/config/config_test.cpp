@@ -49,6 +49,7 @@ TEST_F(ConfigTest, DefaultsOfAnEmptyFile) {
   const Config c = load("").value();
   EXPECT_EQ(c.orchestratord.bind, "127.0.0.1:8080");
   EXPECT_EQ(c.pool_managerd.bind, "127.0.0.1:9200");
+  EXPECT_FALSE(c.pool_managerd.orchestrator_url) << "follows orchestratord.bind";
   EXPECT_EQ(c.orchestratord.queue.capacity, 100);
   EXPECT_EQ(c.orchestratord.queue.policy, QueuePolicy::kReject);
   EXPECT_EQ(c.orchestratord.timeout.default_ms, 300000);

@@ -208,7 +208,9 @@ struct Table<PoolManagerdConfig> {
         optional("credential_file", &S::credential_file,
                  "File with the credential of this pool, mode 0600; empty: pool_credential in the state directory."),
         optional("pool_id", &S::pool_id, "Unique name of this node."),
-        optional("orchestrator_url", &S::orchestrator_url, "Where orchestratord listens."),
+        optional("orchestrator_url", &S::orchestrator_url,
+                 "Where orchestratord listens; omitted: on this machine, at orchestratord.bind; empty: the pool works "
+                 "alone."),
         optional("heartbeat_interval_ms", &S::heartbeat_interval_ms, "How often the state is sent to orchestratord.",
                  {100, 1e9}),
         optional("worker_start_timeout_ms", &S::worker_start_timeout_ms,

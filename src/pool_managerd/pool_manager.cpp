@@ -299,7 +299,7 @@ base::Result<> PoolManager::Impl::open() {
       [this](const WorkerId& id, const wl::ExitFacts& facts, const std::string& tail) { on_exit(id, facts, tail); });
   workers_->remove_left_containers();
   registration::OrchestratorLinkOptions link;
-  if (access_.paired) link.url = config.pool_managerd.orchestrator_url;
+  if (access_.paired) link.url = registration::orchestrator_url(config);
   link.token = access_.credential.node_token();
   link.pool_id = config.pool_managerd.pool_id;
   link.registration.heartbeat_interval_ms = config.pool_managerd.heartbeat_interval_ms;

@@ -14,7 +14,7 @@ import threading
 import pytest
 
 from said_server import SaidServer
-from stack import BIN, HANG_S, MODEL, Stack, clean_env, llorch
+from stack import BIN, HANG_S, MODEL, Stack, clean_env, llorch, wait_for
 
 TOKEN = "t" * 40
 ENV = {"LLORCH_API_TOKEN": TOKEN}
@@ -95,6 +95,9 @@ def test_who_binds_every_address_is_called_at_loopback(tmp_path):
         for command in (["ps"], ["backup", str(tmp_path / "jobs.backup")]):
             done = llorch(*command, state_dir=tmp_path, env=ENV)
             assert done.returncode == 0, (command, done.stderr)
+        # The pool of the same configuration, which names no orchestratord.
+        stack.pool = stack._spawn("pool-managerd", "127.0.0.1:0", ["--cpu", "--set", f"orchestratord.bind={bind}"])
+        wait_for("the pool to register", stack.pools)
     finally:
         stack.stop()
 

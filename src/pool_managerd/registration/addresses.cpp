@@ -30,6 +30,11 @@ base::Result<std::string> advertised_host(const std::string& advertise, const st
   return host;
 }
 
+std::string orchestrator_url(const config::Config& config) {
+  const auto& url = config.pool_managerd.orchestrator_url;
+  return url ? *url : net::http::local_url(config.orchestratord.bind);
+}
+
 base::Result<std::string> at_host(const std::string& url, const std::string& host) {
   return net::http::base_url(host, TRY(net::http::parse_url(url)).port);
 }

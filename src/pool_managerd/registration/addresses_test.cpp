@@ -27,6 +27,19 @@ TEST(Addresses, AWildcardIsNeverAnnounced) {
   }
 }
 
+TEST(Addresses, OrchestratordIsWhereItBindsUnlessItIsNamed) {
+  config::Config config;
+  EXPECT_EQ(orchestrator_url(config), "http://127.0.0.1:8080");
+  config.orchestratord.bind = "10.0.0.5:8080";
+  EXPECT_EQ(orchestrator_url(config), "http://10.0.0.5:8080") << "nothing listens at loopback";
+  config.orchestratord.bind = "0.0.0.0:8081";
+  EXPECT_EQ(orchestrator_url(config), "http://127.0.0.1:8081");
+  config.pool_managerd.orchestrator_url = "http://head:8080";
+  EXPECT_EQ(orchestrator_url(config), "http://head:8080");
+  config.pool_managerd.orchestrator_url = "";
+  EXPECT_EQ(orchestrator_url(config), "") << "works alone";
+}
+
 TEST(Addresses, AWorkerHasAnAddressForOthersAndOneForItsPool) {
   using net::http::local_host;
   EXPECT_EQ(local_host("0.0.0.0"), "127.0.0.1");

@@ -51,7 +51,7 @@ base::Result<NodeAccess> node_access(const NodeAccessInput& input, base::Entropy
   }
   const bool paired = held.has_value();
   TRY(check_bind(input, paired, file));
-  if (!paired && !pool.orchestrator_url.empty()) {
+  if (!paired && !orchestrator_url(input.config).empty()) {
     base::log_event(
         base::LogLevel::kWarn, "pool_not_paired", {},
         "The pool works alone: it is not paired. Run `llorch pool pair` with its id where orchestratord runs, "
