@@ -395,7 +395,8 @@ struct Table<OrchestratordConfig> {
     return {
         optional("bind", &S::bind, "Address and port; beyond loopback only with a token."),
         optional("hosts", &S::hosts,
-                 "Names by which clients call this server, besides localhost and the addresses of this machine."),
+                 "Names by which the daemons of this machine are called, besides localhost and its addresses; of pools "
+                 "also pool-managerd.advertise."),
         optional("cors_origins", &S::cors_origins,
                  "Sites whose pages may call this server, as https://chat.example, app://obsidian.md."),
         optional("queue", &S::queue),

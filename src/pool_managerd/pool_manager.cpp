@@ -74,11 +74,13 @@ constexpr std::int64_t kCheckAgainMs = 60'000;
 
 net::ServerOptions server_options(const config::Config& config, const registration::NodeAccess& access) {
   const Bind bind = split_bind(config.pool_managerd.bind);
+  std::vector<std::string> hosts = config.orchestratord.hosts;
+  hosts.push_back(access.advertised_host);
   return {.component = "pool-managerd",
           .bind_address = bind.address,
           .port = bind.port,
           .auth = access.auth,
-          .browsers = {.hosts = {access.advertised_host}, .cors_origins = {}},
+          .browsers = {.hosts = std::move(hosts), .cors_origins = {}},
           .cuts_stalled_streams = true};  // of peers, which may never come back
 }
 

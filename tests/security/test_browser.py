@@ -100,6 +100,15 @@ def listed_stack():
         yield running
 
 
+def test_pool_managers_are_called_by_the_names_of_their_configuration(listed_stack):
+    """The refusal says that a name is to be listed in orchestratord.hosts, which holds for a pool as well."""
+    port = listed_stack.pool_url.rpartition(":")[2]
+    for host in ("llm.example", f"llm.example:{port}"):
+        assert send(listed_stack.pool_url, "GET", "/v2/state", headers={"Host": host, **bearer(OPERATOR)}).status == 200
+    refused = send(listed_stack.pool_url, "GET", "/v2/state", headers={"Host": "evil.example", **bearer(OPERATOR)})
+    assert refused.code == "FORBIDDEN" and "orchestratord.hosts of this server's configuration" in refused.json["error"]["message"]
+
+
 def test_a_listed_site_may_call(listed_stack):
     """CORS: the preflight needs no token, the request does; answers and refusals carry the origin.
 

@@ -91,7 +91,7 @@ base::Result<std::optional<std::string>> check_browser(const BrowserRules& rules
     return base::fail(base::Error{
         base::ErrorCode::kForbidden,
         "the Host header names another server; call this one by its address or as localhost, "
-        "or list the name in orchestratord.hosts",
+        "or list the name in orchestratord.hosts of this server's configuration",
         {}}.with("reason", "host"));
   }
   if (const auto origin = headers.get("Origin")) {
