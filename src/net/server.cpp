@@ -58,13 +58,13 @@ http::Headers joined(http::Headers headers, const http::Headers& more) {
   return headers;
 }
 
-base::Error listen_error(const error_code& error, const tcp::endpoint& endpoint, std::string_view component) {
-  const std::string what = fmt::format("{} cannot listen on {}", component, h1::text_of(endpoint));
+base::Error listen_error(const error_code& error, const tcp::endpoint& endpoint, const ServerOptions& options) {
+  const std::string what = fmt::format("{} cannot listen on {}", options.component, h1::text_of(endpoint));
   if (error == asio::error::address_in_use) {
     return base::Error{base::ErrorCode::kPortInUse,
                        fmt::format("{}: another process has the port; stop it (`ss -ltnp 'sport = :{}'` names it) or "
-                                   "choose another port",
-                                   what, endpoint.port()),
+                                   "choose another port{}{}",
+                                   what, endpoint.port(), options.bind_key.empty() ? "" : " in ", options.bind_key),
                        {}}
         .with("address", h1::text_of(endpoint));
   }
@@ -134,7 +134,7 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
     if (error) {
       error_code ignored;
       acceptor_.close(ignored);
-      return base::fail(listen_error(error, wanted, options_.component));
+      return base::fail(listen_error(error, wanted, options_));
     }
     endpoint_ = acceptor_.local_endpoint(error);
     log_routes();

@@ -79,6 +79,8 @@ using HeadCheck = std::function<base::Result<>(const http::Principal& caller)>;
 
 struct ServerOptions {
   std::string component;  // "orchestratord"; names the listener in messages and logs
+  // The key of the configuration that says where it listens, "orchestratord.bind": to be changed where the port is taken. Empty: none.
+  std::string bind_key;
   std::string bind_address = "127.0.0.1";
   std::uint16_t port = 0;  // 0 = chosen by the kernel, see Server::port()
   // A socket of the bind address that listens already and is the server's from start() on, whatever `port` says; negative: none.

@@ -173,12 +173,13 @@ TEST_F(ServerTest, StartRefusals) {
   EXPECT_EQ(code({.bind_address = "example.org", .auth = {.credentials = {credential}}}), ErrorCode::kConfigInvalid);
   EXPECT_EQ(code({.bind_address = "192.0.2.1", .auth = {.credentials = {credential}}}), ErrorCode::kIoError);
   start();
-  Server second(runtime, {.component = "second", .port = server->port()});
+  Server second(runtime, {.component = "second", .bind_key = "some.bind", .port = server->port()});
   const auto taken = second.start();
   ASSERT_FALSE(taken);
   EXPECT_EQ(taken.error().code, ErrorCode::kPortInUse);
   EXPECT_NE(taken.error().message.find("second cannot listen on 127.0.0.1:" + std::to_string(server->port())),
             std::string::npos);
+  EXPECT_NE(taken.error().message.find("choose another port in some.bind"), std::string::npos) << taken.error().message;
 }
 
 }  // namespace

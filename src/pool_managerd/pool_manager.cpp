@@ -77,6 +77,7 @@ net::ServerOptions server_options(const config::Config& config, const registrati
   std::vector<std::string> hosts = config.orchestratord.hosts;
   hosts.push_back(access.advertised_host);
   return {.component = "pool-managerd",
+          .bind_key = "pool-managerd.bind",
           .bind_address = bind.address,
           .port = bind.port,
           .auth = access.auth,

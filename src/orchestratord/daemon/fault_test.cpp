@@ -102,6 +102,7 @@ TEST_F(FaultTest, RefusalsToStartAreClear) {
   const auto taken = Orchestrator::open(second);
   ASSERT_FALSE(taken);
   EXPECT_EQ(taken.error().code, ErrorCode::kPortInUse);
+  EXPECT_NE(taken.error().message.find("orchestratord.bind"), std::string::npos) << taken.error().message;
   second.config.orchestratord.bind = "0.0.0.0:0";
   EXPECT_EQ(Orchestrator::open(second).error().code, ErrorCode::kNonLoopbackWithoutToken);
   for (const char* bad : {"127.0.0.1", "127.0.0.1:", "127.0.0.1:70000", ":80", "127.0.0.1:8x"}) {

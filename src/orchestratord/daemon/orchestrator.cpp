@@ -250,6 +250,7 @@ base::Result<net::ServerOptions> server_options_of(const OrchestratorOptions& op
   const BindAddress bind = TRY(parse_bind(config.bind));
   net::ServerOptions out;
   out.component = "orchestratord";
+  out.bind_key = "orchestratord.bind";
   out.bind_address = bind.host;
   out.port = bind.port;
   out.request_bytes_max = static_cast<std::size_t>(config.limits.request_bytes_max);

@@ -65,6 +65,7 @@ TEST_F(DaemonTest, RefusesToStart) {
   EXPECT_NE(content(directory / "stderr").find("ALREADY_RUNNING"), std::string::npos);
   EXPECT_EQ(exit_code({"--cpu", "--state-dir", (directory / "other").string(), "--bind", daemon->bind}), 1);
   EXPECT_NE(content(directory / "stderr").find("PORT_IN_USE"), std::string::npos);
+  EXPECT_NE(content(directory / "stderr").find("pool-managerd.bind"), std::string::npos);
 }
 
 // Each direction has a token of its own, and what one of them opens is closed to the others.
