@@ -20,6 +20,8 @@ using wire::UnknownKeys;
 
 namespace {
 
+constexpr const char* kFileVariable = "LLORCH_CONFIG";
+
 tl::unexpected<base::Error> config_error(std::string message) {
   return base::fail(base::ErrorCode::kConfigInvalid, std::move(message));
 }
@@ -157,12 +159,18 @@ base::Result<Config> load_config(const ConfigSources& sources) {
   const bj::object schema = Codec<Config>::schema({});
   bj::value merged = bj::object{};
   std::string origin = "the built-in defaults";
-  const bool named = sources.file.has_value();
-  const std::filesystem::path path = named ? *sources.file : base::default_config_path();
+  const char* variable = sources.file || !sources.getenv ? nullptr : sources.getenv(kFileVariable);
+  const bool by_variable = variable != nullptr && *variable != '\0';
+  const std::filesystem::path path = sources.file  ? *sources.file
+                                     : by_variable ? variable
+                                                   : base::default_config_path();
   std::error_code ec;
-  if (named || std::filesystem::exists(path, ec)) {
+  // One that is named and not there is a mistake: without it callers would need no token.
+  if (sources.file || by_variable || std::filesystem::exists(path, ec)) {
     auto file = read_yaml(path, schema);
-    if (!file) return config_error(file.error().message);
+    if (!file) {
+      return config_error(file.error().message + (by_variable ? fmt::format(" ({} names it)", kFileVariable) : ""));
+    }
     merged = std::move(*file);
     origin = path.string();
   }

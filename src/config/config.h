@@ -337,7 +337,8 @@ struct Config {
 };
 
 struct ConfigSources {
-  std::optional<std::filesystem::path> file;  // named by the user: must exist. Absent: the default path, if it exists
+  // Named by the user: must exist. Absent: the one that LLORCH_CONFIG names, which must exist, else the default path, if it exists.
+  std::optional<std::filesystem::path> file;
   std::function<const char*(const char*)> getenv;
   // Dotted key and text value, as from --set orchestratord.bind=...; strongest.
   std::vector<std::pair<std::string, std::string>> overrides;

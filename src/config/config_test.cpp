@@ -223,6 +223,21 @@ TEST_F(ConfigTest, RefusalsNameTheKey) {
   EXPECT_FALSE(load_config({.file = directory_ / "absent.yaml"}).has_value());
 }
 
+// A service whose file was renamed would serve everybody on the machine as the operator.
+TEST_F(ConfigTest, AFileThatTheEnvironmentNamesIsThere) {
+  const auto absent = (directory_ / "absent.yaml").string();
+  env_ = {{"LLORCH_CONFIG", absent}};
+  const auto refused = load_config({.file = {}, .getenv = getenv(), .overrides = {}});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, base::ErrorCode::kConfigInvalid);
+  for (const std::string& part : {absent, std::string("LLORCH_CONFIG")}) {
+    EXPECT_NE(refused.error().message.find(part), std::string::npos) << refused.error().message;
+  }
+  EXPECT_TRUE(load("", {{"LLORCH_CONFIG", absent}})) << "another file goes before it";
+  env_ = {{"LLORCH_CONFIG", write("log: {level: warn}").string()}};
+  EXPECT_EQ(load_config({.file = {}, .getenv = getenv(), .overrides = {}}).value().log.level, "warn");
+}
+
 // SYS-11.1.1: a message blames the source the value came from.
 TEST_F(ConfigTest, RefusalsNameTheSource) {
   const auto message = [&](std::map<std::string, std::string> env,

@@ -546,6 +546,15 @@ def test_what_no_daemon_starts_with_is_not_valid(tmp_path):
     assert checked.returncode == 0, checked.stderr
 
 
+def test_a_file_that_the_environment_names_is_there(tmp_path):
+    missing = tmp_path / "config.yaml"
+    for program in ("orchestratord", "pool-managerd", "llorch"):
+        arguments = ["config", "validate"] if program == "llorch" else ["--bind", "127.0.0.1:0"]
+        done = subprocess.run([BIN / program, "--state-dir", tmp_path / "state", *arguments], capture_output=True, timeout=HANG_S, check=False,
+                              env=clean_env(tmp_path / "state", {"LLORCH_CONFIG": str(missing)}))
+        assert done.returncode == 2 and str(missing).encode() in done.stderr and b"LLORCH_CONFIG" in done.stderr, (program, done)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 def test_a_secret_that_the_daemons_cannot_read_is_named(tmp_path):
     """Root reads it, so that only its owner tells."""
