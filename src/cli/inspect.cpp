@@ -8,7 +8,7 @@
 #include "cli/commands.h"
 #include "cli/models/commands.h"
 #include "cli/terminal_text.h"
-#include "engine/compute/cuda/architectures.h"
+#include "engine/compute/cuda/backend.h"
 #include "wire/catalog.h"
 #include "wire/json.h"
 #include "wire/pool.h"

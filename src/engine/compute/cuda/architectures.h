@@ -4,9 +4,6 @@
 
 namespace llorch::engine::compute::cuda {
 
-// "sm_80, sm_90a": what this build was compiled for. Empty: it has no kernels.
-std::string_view built_architectures();
-
 // Whether code for one of `architectures` runs on a device of `compute_capability` ("9.0"). Code for sm_XY runs on X.Z
 // with Z >= Y; code with a letter, which uses what only that chip has, on X.Y alone (CUDA C++ Programming Guide, "Binary
 // Compatibility" and "Feature Set Compiler Targets").

@@ -46,6 +46,9 @@ base::Result<std::unique_ptr<plan::Backend>> make_cuda_backend(const CudaBackend
 // memory to give. Touches no driver.
 std::unique_ptr<plan::Backend> make_cuda_planner();
 
+// "sm_80, sm_90a": what this build was compiled for. Empty: it has no kernels.
+std::string_view built_architectures();
+
 // Why this build cannot run on a GPU of this compute capability ("9.0"); empty when it can. Touches no driver.
 std::string missing_kernels(std::string_view compute_capability);
 

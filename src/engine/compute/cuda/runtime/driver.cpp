@@ -7,7 +7,6 @@
 #include <string_view>
 
 #include "base/assert.h"
-#include "engine/compute/cuda/architectures.h"
 #include "engine/compute/cuda/backend.h"
 #include "engine/compute/cuda/collective/collective.h"
 #include "engine/compute/cuda/device.h"
