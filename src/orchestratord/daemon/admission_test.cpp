@@ -80,10 +80,10 @@ TEST_F(AdmissionTest, AnOmittedMaxTokensIsAtMostWhatTheDayHasLeft) {
   const std::string chat = R"({"model":"demo","messages":[{"role":"user","content":"Hi"}])";  // 8 tokens
   EXPECT_EQ(client_->post("/v2/tasks/preview", R"({"model":"demo","prompt":"Once"})").status, 200);
   client_->read(events_path(client_->submit(R"({"model":"demo","prompt":"Once","max_tokens":16})")));
+  EXPECT_EQ(client_->post("/v1/chat/completions", chat + R"(,"max_tokens":100})").status, 400) << "it says so itself";
   const net::Response first = client_->post("/v1/chat/completions", chat + "}");
   EXPECT_EQ(first.status, 200) << first.body;
   EXPECT_EQ(pool_->last_request().max_tokens, 60 - 20 - 8);
-  EXPECT_EQ(client_->post("/v1/chat/completions", chat + R"(,"max_tokens":100})").status, 400) << "it says so itself";
   const net::Response spent = client_->post("/v1/chat/completions", chat + "}");
   EXPECT_EQ(spent.status, 429) << spent.body;
 }

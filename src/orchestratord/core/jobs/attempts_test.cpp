@@ -302,7 +302,12 @@ TEST(Attempts, AJobThatItsWorkerDoesNotKnowAllOfWaitsForPoolsThatAreExpected) {
 
 // The worker of pool-1 refuses each job as too new for it. The one of pool-2 runs j1, and j2 waits for it.
 struct AnOldWorkerRefused : testing::Test {
-  explicit AnOldWorkerRefused() : d(without_jitter()) {
+  static CoreConfig config() {
+    CoreConfig c = without_jitter();
+    c.queue.capacity = 1000;
+    return c;
+  }
+  explicit AnOldWorkerRefused() : d(config()) {
     d.see(state("pool-1", "w1", "old"));
     d.after_ms(1000);
     d.see(state("pool-2", "w2", "new"));
