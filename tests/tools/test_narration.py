@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-CALL = re.compile(r"\blog(?:_event)?\(\s*(?:base::)?LogLevel::k\w+,\s*(\"[^\"]*\"|\w+)")
+CALL = re.compile(r"\blog(?:_event|_limited)?\(\s*(?:base::)?LogLevel::k\w+,\s*(\"[^\"]*\"|\w+)")
 SENTENCE_MAX = 100
 # Says what to type, in full.
 LONG = {"pool_not_paired"}
