@@ -496,6 +496,7 @@ void Lifecycle::on(const Leaving& event, Time, Out& out) {
   worker.stopping = Stopping::kKilled;  // nothing is left to be signalled
   worker.deadline_ms.reset();
   worker.next_probe_ms.reset();
+  worker.probe = 0;  // the answer to one in flight says nothing of why the worker ends
   if (ordered || worker.info.status == WorkerStatus::kFailed) return;
   set_status(worker, WorkerStatus::kFailed);
   if (worker.became_ready) out.push_back(PushState{});
@@ -541,6 +542,7 @@ void Lifecycle::on(const Exited& event, Time now, Out& out) {
 void Lifecycle::on(const DigestDisputed& event, Time, Out& out) {
   const auto it = workers_.find(event.worker_id.value);
   if (it == workers_.end() || it->second.info.status == WorkerStatus::kFailed) return;
+  if (it->second.stopping == Stopping::kKilled) return;  // it has another cause
   out.push_back(Note{.event = "worker_digest_wrong",
                      .warn = true,
                      .human = "A worker told another digest than its model's files have.",

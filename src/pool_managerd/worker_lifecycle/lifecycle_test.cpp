@@ -62,6 +62,27 @@ TEST(Lifecycle, AStoppedWorkerThatLeavesHasNotFailed) {
   EXPECT_EQ(h.find<ReportFailed>()->report.category, FailureCategory::kExplicitStop);
 }
 
+// Its port may be somebody else's by now, and what is heard late is not why it ends.
+TEST(Lifecycle, AWorkerThatLeavesIsNotProbed) {
+  Harness h;
+  h.make_ready("w");
+  h.pass(10'000);
+  ASSERT_NE(h.find<Probe>(), nullptr);
+  Probe probe = *h.find<Probe>();
+  h.run(StopAsked{RequestId{9}, WorkerId("w")});
+  h.run(Leaving{WorkerId("w")});
+  for (int i = 0; i < 3; ++i) {
+    h.run(ProbeEnded{probe.worker_id, probe.probe, std::nullopt});
+    h.pass(10'000);
+    EXPECT_EQ(h.find<Probe>(), nullptr);
+    if (h.find<Probe>() != nullptr) probe = *h.find<Probe>();
+  }
+  h.run(DigestDisputed{WorkerId("w")});
+  EXPECT_TRUE(h.commands.empty());
+  h.run(Exited{WorkerId("w"), {.exit_code = 0}});
+  EXPECT_EQ(h.find<ReportFailed>()->report.category, FailureCategory::kExplicitStop);
+}
+
 // ORCH-1004: exactly the listed transitions.
 TEST(Lifecycle, Transitions) {
   using S = WorkerStatus;
