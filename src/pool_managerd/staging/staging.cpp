@@ -1,6 +1,7 @@
 #include "pool_managerd/staging/staging.h"
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -69,6 +70,10 @@ class Staging::HeldFile {
   std::int64_t bytes_ = 0;
 };
 
+std::int64_t Staging::Model::held_bytes() const {
+  return reading ? std::min(facts.bytes_total, facts.bytes + kPieceBytes) : 0;
+}
+
 void Staging::stop() {
   const std::lock_guard lock(state_->mutex);
   state_->stopped = true;
@@ -100,20 +105,23 @@ base::Result<wire::StagedModel> Staging::stage(const std::string& model_ref, con
   std::unique_lock lock(state_->mutex);
   if (order != nullptr && !*order) return base::fail(base::ErrorCode::kCancelled, "the model was unstaged meanwhile");
   const auto it = state_->models.find(model_ref);
-  std::int64_t available = options_.bytes_max;
+  // Its own earlier read ends before the new one begins.
+  const std::int64_t still_held = state_->bytes_still_held(model_ref);
+  std::int64_t available = options_.bytes_max - still_held;
   for (const auto& [ref, staged] : state_->models)
     if (ref != model_ref) available -= staged->facts.bytes_total;
   if (model->facts.bytes_total > available) {
     return base::fail(base::Error{base::ErrorCode::kConflict,
-                                  "the model does not fit into the host memory for staging beside what is staged; "
-                                  "pool-managerd.staging_bytes_max bounds it",
+                                  fmt::format("the model does not fit into the host memory for staging beside what is "
+                                              "staged{}; pool-managerd.staging_bytes_max bounds it",
+                                              still_held > 0 ? " and what was, whose disk has not answered yet" : ""),
                                   {}}
                           .with("required_bytes", model->facts.bytes_total)
-                          .with("available_bytes", available));
+                          .with("available_bytes", std::max<std::int64_t>(0, available)));
   }
   if (it != state_->models.end()) {
     before = std::move(it->second);
-    before->dropped = true;
+    state_->drop(before);
   }
   state_->models.insert_or_assign(model_ref, model);
   wire::StagedModel out = model->facts;
@@ -138,7 +146,7 @@ bool Staging::unstage(const std::string& model_ref) {
   const auto it = state_->models.find(model_ref);
   if (it == state_->models.end()) return false;
   gone = it->second;
-  gone->dropped = true;
+  state_->drop(gone);
   state_->models.erase(it);
   return true;
 }
@@ -147,6 +155,22 @@ std::vector<wire::StagedModel> Staging::list() const {
   const std::lock_guard lock(state_->mutex);
   std::vector<wire::StagedModel> out;
   for (const auto& [ref, model] : state_->models) out.push_back(model->facts);
+  return out;
+}
+
+void Staging::State::drop(const ModelPtr& model) {
+  model->dropped = true;
+  if (model->reading) dropped.push_back(model);
+}
+
+std::int64_t Staging::State::bytes_still_held(const std::string& besides) {
+  std::int64_t out = 0;
+  std::erase_if(dropped, [&](const std::weak_ptr<const Model>& weak) {
+    const auto model = weak.lock();
+    if (model == nullptr || !model->reading) return true;
+    if (model->facts.model_ref != besides) out += model->held_bytes();
+    return false;
+  });
   return out;
 }
 
@@ -166,6 +190,18 @@ void Staging::State::forget(const ModelPtr& model) {
 }
 
 base::Result<bool> Staging::State::read(Model& model) {
+  {
+    const std::lock_guard lock(mutex);
+    if (stopped || model.dropped) return false;
+    model.reading = true;
+  }
+  auto out = read_files(model);
+  const std::lock_guard lock(mutex);
+  model.reading = false;
+  return out;
+}
+
+base::Result<bool> Staging::State::read_files(Model& model) {
   bool locks = true;
   std::vector<char> scratch;
   for (const auto& file : model.files) {
@@ -181,6 +217,7 @@ base::Result<bool> Staging::State::read(Model& model) {
       const std::lock_guard lock(mutex);
       model.facts.bytes += bytes;
       model.facts.locked = locks;
+      model.reading = model.facts.bytes < model.facts.bytes_total;
     }
   }
   base::log_event(locks ? base::LogLevel::kInfo : base::LogLevel::kWarn, "model_staged", {},

@@ -43,7 +43,8 @@ class Staging {
   using Order = std::shared_ptr<std::atomic<bool>>;  // whether it holds
   Order order(const std::string& model_ref);
   // Begins to read these parts for a model, unless they are staged; they take the place of others that are. Errors: CONFLICT with
-  // required_bytes and available_bytes (they do not fit beside what is staged), IO_ERROR; CANCELLED (it was unstaged since `order`).
+  // required_bytes and available_bytes (they do not fit beside what is staged, and what reads of models that are staged no more still
+  // hold), IO_ERROR; CANCELLED (it was unstaged since `order`).
   base::Result<wire::StagedModel> stage(const std::string& model_ref, const std::vector<HeldPart>& parts,
                                         const Order& order = nullptr);
   // Its memory is the system's again, and orders for it are dropped. False: it was not staged.
@@ -56,21 +57,28 @@ class Staging {
  private:
   class HeldFile;
   struct Model {
-    wire::StagedModel facts;  // under State::mutex, as `dropped`
+    wire::StagedModel facts;  // under State::mutex, as the two flags
     std::vector<HeldPart> parts;
     std::vector<std::unique_ptr<HeldFile>> files;
+    bool reading = false;
     bool dropped = false;
+    std::int64_t held_bytes() const;  // at most, while its read runs
   };
   using ModelPtr = std::shared_ptr<Model>;
   // What a read owns, which may end after the staging.
   struct State {
     std::mutex mutex;
     std::map<std::string, ModelPtr> models;
+    std::vector<std::weak_ptr<const Model>> dropped;  // whose reads may still hold memory
     bool stopped = false;
 
     base::Result<bool> read(Model& model);
+    base::Result<bool> read_files(Model& model);
     bool goes_on(const Model& model);
     void forget(const ModelPtr& model);
+    // The two below: with the lock.
+    void drop(const ModelPtr& model);
+    std::int64_t bytes_still_held(const std::string& besides);  // of models other than that one
   };
 
   const StagingOptions options_;

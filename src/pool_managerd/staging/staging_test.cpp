@@ -5,6 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <filesystem>
 #include <fstream>
@@ -23,15 +24,17 @@ struct HeldLock {
   std::atomic<std::size_t> bytes = 0;
   std::promise<void> begun, opens;
   std::shared_future<void> opened = opens.get_future().share();
-} held_lock;
+};
+std::array<HeldLock, 2> held_locks;  // each is one test's
 
 }  // namespace
 
 // In the place of the system library's.
 extern "C" int mlock(const void* data, std::size_t bytes) noexcept {
-  if (bytes != 0 && bytes == held_lock.bytes) {
-    held_lock.begun.set_value();
-    held_lock.opened.wait();
+  for (HeldLock& held : held_locks) {
+    if (bytes == 0 || bytes != held.bytes) continue;
+    held.begun.set_value();
+    held.opened.wait();
   }
   return static_cast<int>(::syscall(SYS_mlock, data, bytes));
 }
@@ -153,6 +156,7 @@ TEST_F(StagingTest, StopsWhileItReads) {
 
 // Of a mount that hangs: others are staged meanwhile, and the end waits for no page of it.
 TEST_F(StagingTest, AFileThatDoesNotAnswerHoldsItsOwnModelAlone) {
+  HeldLock& held_lock = held_locks[0];
   const auto hung = file("hung", 40'001), other = file("other", 30'000);
   std::atomic<int> changes = 0;
   std::optional<Staging> staging(std::in_place,
@@ -180,6 +184,29 @@ TEST_F(StagingTest, AFileThatDoesNotAnswerHoldsItsOwnModelAlone) {
   const int before = changes;
   held_lock.opens.set_value();
   EXPECT_EQ(changes, before) << "nobody hears of it any more";
+}
+
+// Memory that such a read locks is nobody else's before it ends, though its model is staged no more.
+TEST_F(StagingTest, WhatAHungReadHoldsCountsUntilItEnds) {
+  HeldLock& held_lock = held_locks[1];
+  const auto hung = file("hung", 50'003), other = file("other", 60'000);
+  Staging staging({.bytes_max = 100'000, .on_change = nullptr, .reads = reads});
+  held_lock.bytes = 50'003;
+  ASSERT_TRUE(staging.stage("file:/hung", {{hung}}));
+  held_lock.begun.get_future().wait();
+  held_lock.bytes = 0;
+  ASSERT_TRUE(staging.unstage("file:/hung"));
+  const auto refused = staging.stage("file:/other", {{other}});
+  EXPECT_FALSE(refused);
+  if (!refused) {
+    EXPECT_EQ(refused.error().code, base::ErrorCode::kConflict);
+    EXPECT_EQ(refused.error().details.back().second, base::DetailValue(std::int64_t{49'997}));
+  }
+  EXPECT_TRUE(staging.stage("file:/hung", {{other}})) << "is read when that read has ended";
+  staging.unstage("file:/hung");
+  held_lock.opens.set_value();
+  while (!staging.stage("file:/other", {{other}})) std::this_thread::yield();
+  wait(staging, "file:/other");
 }
 
 // Of a disk that answers nothing any more there are as many as there may be: what cannot be read is not called staged.
