@@ -159,8 +159,12 @@ TEST_F(StagingTest, AFileThatDoesNotAnswerHoldsItsOwnModelAlone) {
   HeldLock& held_lock = held_locks[0];
   const auto hung = file("hung", 40'001), other = file("other", 30'000);
   std::atomic<int> changes = 0;
-  std::optional<Staging> staging(std::in_place,
-                                 StagingOptions{.bytes_max = 1 << 20, .on_change = [&] { ++changes; }, .reads = reads});
+  auto used = std::make_shared<int>();
+  const std::weak_ptr<int> in_use = used;
+  std::optional<Staging> staging(
+      std::in_place,
+      StagingOptions{
+          .bytes_max = 1 << 20, .on_change = [&changes, used = std::move(used)] { ++changes; }, .reads = reads});
   held_lock.bytes = 40'001;
   ASSERT_TRUE(staging->stage("file:/hung", {{hung}}));
   held_lock.begun.get_future().wait();
@@ -183,6 +187,7 @@ TEST_F(StagingTest, AFileThatDoesNotAnswerHoldsItsOwnModelAlone) {
   reads->stop();
   const int before = changes;
   held_lock.opens.set_value();
+  while (!in_use.expired()) std::this_thread::yield();
   EXPECT_EQ(changes, before) << "nobody hears of it any more";
 }
 
