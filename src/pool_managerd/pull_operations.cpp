@@ -1,6 +1,7 @@
 #include "pool_managerd/pull_operations.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <string_view>
 #include <utility>
@@ -42,12 +43,21 @@ void remove_model(const PullOperationsOptions& options, const std::string& diges
     if (model.model_ref.starts_with(inside)) options.staging->unstage(model.model_ref);
   }
   if (const auto refusal = refusal_of(*options.removals, inside)) return void(exchange->respond_error(*refusal));
-  const auto removal = std::make_shared<const char>();  // until nothing of it runs any more
+  const auto removal = std::make_shared<const char>();              // until nothing of it runs any more
+  const auto decided = std::make_shared<std::atomic<bool>>(false);  // whether it happens: by who is first
   options.removals->insert_or_assign(inside, removal);
   options.files->read<std::int64_t>(
-      inside, [provisioner = options.provisioner, hex, removal] { return provisioner->remove(hex); },
-      [digest, exchange](const base::Result<std::int64_t>& bytes) {
-        if (!bytes) return void(exchange->respond_error(bytes.error()));
+      inside,
+      [provisioner = options.provisioner, hex, removal, decided] {
+        return provisioner->remove(hex, [&] { return !decided->exchange(true); });
+      },
+      [digest, exchange, decided](const base::Result<std::int64_t>& bytes) {
+        if (!bytes) {
+          base::Error error = bytes.error();
+          const bool is_refusal = error.code == ErrorCode::kPoolUnready;  // of who waits, not of the removal
+          if (is_refusal && decided->exchange(true)) error.message += "; its removal has begun and may still happen";
+          return void(exchange->respond_error(error));
+        }
         exchange->respond(net::http::json_response(
             200, wire::encode(wire::CatalogRemoved{.removed = {digest}, .bytes_freed = *bytes})));
       });

@@ -199,7 +199,7 @@ PullCounters Provisioner::counters() const {
   return counters_;
 }
 
-base::Result<std::int64_t> Provisioner::remove(const std::string& digest) {
+base::Result<std::int64_t> Provisioner::remove(const std::string& digest, const std::function<bool()>& begins) {
   std::error_code ec;
   const fs::path directory = directory_of(digest);
   if (!is_digest(digest) || !fs::is_directory(directory, ec)) {
@@ -210,6 +210,7 @@ base::Result<std::int64_t> Provisioner::remove(const std::string& digest) {
   const fs::path gone = partial() / (digest + ".gone");
   TRY(base::ensure_private_directory(partial()));
   fs::remove_all(gone, ec);  // an earlier removal may not have come to its end
+  if (begins && !begins()) return base::fail(ErrorCode::kCancelled, "the removal was refused meanwhile");
   fs::rename(directory, gone, ec);
   if (ec) return base::fail(base::io_error("cannot remove", directory, ec.value()));
   fs::remove_all(gone, ec);

@@ -62,8 +62,9 @@ class Provisioner {
   bool cancel(const std::string& pull_id);
   // The directory of the model with this digest (64 hex digits), whether or not it exists.
   std::filesystem::path directory_of(const std::string& digest) const { return options_.cache / digest; }
-  // Removes a published model; the bytes it took. REQUIRES: nobody uses it. Errors: MODEL_NOT_FOUND, IO_ERROR.
-  base::Result<std::int64_t> remove(const std::string& digest);
+  // Removes a published model; the bytes it took. `begins` (may be null) is asked when all that remains is to do it: false forbids it.
+  // REQUIRES: nobody uses it. Errors: MODEL_NOT_FOUND, IO_ERROR, CANCELLED (it was forbidden).
+  base::Result<std::int64_t> remove(const std::string& digest, const std::function<bool()>& begins = nullptr);
   PullCounters counters() const;
   // Ends every pull soon; one whose disk does not answer is left to itself. Idempotent.
   void stop();

@@ -200,6 +200,20 @@ TEST_F(Pulls, WhatARemovalLeftBehindIsRemovedWithTheNext) {
   EXPECT_TRUE(fs::is_empty(dir_ / ".partial"));
 }
 
+// Whoever was told that it would not happen may use the model by now.
+TEST_F(Pulls, ARemovalThatIsForbiddenDoesNotBegin) {
+  const std::string digest(64, 'a');
+  const auto provisioner = Provisioner::make(options());
+  fs::create_directories(dir_ / digest);
+  std::ofstream(dir_ / digest / "m.gguf") << "tale";
+  const auto forbidden = provisioner->remove(digest, [] { return false; });
+  ASSERT_FALSE(forbidden);
+  EXPECT_EQ(forbidden.error().code, ErrorCode::kCancelled);
+  EXPECT_TRUE(fs::exists(dir_ / digest / "m.gguf"));
+  EXPECT_TRUE(provisioner->remove(digest, [] { return true; }));
+  EXPECT_FALSE(fs::exists(dir_ / digest));
+}
+
 // A node runs for years.
 TEST_F(Pulls, WhatWasAbandonedGoesWithTheNextPull) {
   const auto provisioner = Provisioner::make(options());
