@@ -39,9 +39,7 @@ void remove_model(const PullOperationsOptions& options, const std::string& diges
     }
     if (unless_loaded) return void(exchange->respond_error({ErrorCode::kConflict, "a worker has this model", {}}));
   }
-  for (const wire::StagedModel& model : options.staging->list()) {
-    if (model.model_ref.starts_with(inside)) options.staging->unstage(model.model_ref);
-  }
+  options.staging->unstage_all(inside);
   if (const auto refusal = refusal_of(*options.removals, inside)) return void(exchange->respond_error(*refusal));
   const auto removal = std::make_shared<const char>();              // until nothing of it runs any more
   const auto decided = std::make_shared<std::atomic<bool>>(false);  // whether it happens: by who is first
@@ -97,6 +95,7 @@ void stage_model(const PullOperationsOptions& options, const std::string& model_
     options.staging->unstage(model_ref);
     return void(exchange->respond(net::http::json_response(200, wire::encode(wire::StageRequest{model_ref}))));
   }
+  if (const auto refusal = refusal_of(*options.removals, model_ref)) return void(exchange->respond_error(*refusal));
   options.files->read<net::Response>(
       model_ref,
       [with = for_staging(options), model_ref,
@@ -123,6 +122,7 @@ std::optional<base::Error> refusal_of(Removals& removals, const std::string& mod
 
 void stage_again(const PullOperationsOptions& options) {
   for (const wire::StagedModel& model : options.staging->list()) {
+    if (refusal_of(*options.removals, model.model_ref)) continue;
     options.files->read<wire::StagedModel>(
         model.model_ref,
         [with = for_staging(options), model_ref = model.model_ref,

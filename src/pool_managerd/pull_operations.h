@@ -36,7 +36,7 @@ struct PullOperationsOptions {
 };
 // Fills in what concerns pulls, models that were pulled, and staging.
 void add_pull_operations(control_api::Operations& out, PullOperationsOptions options);
-// Holds what the next start of each staged model would read: a worker may have written packed weights meanwhile.
+// Holds what the next start of each staged model would read: a worker may have written packed weights meanwhile. On the main thread.
 void stage_again(const PullOperationsOptions& options);
 
 }  // namespace llorch::pool_managerd

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "base/file.h"
@@ -133,6 +134,17 @@ base::Result<wire::StagedModel> Staging::stage(const std::string& model_ref, con
         if (on_change) on_change();
       });
   return out;
+}
+
+void Staging::unstage_all(const std::string& begin) {
+  std::set<std::string> wanted;
+  {
+    const std::lock_guard lock(state_->mutex);
+    for (const auto& [ref, order] : orders_) wanted.insert(ref);
+    for (const auto& [ref, model] : state_->models) wanted.insert(ref);
+  }
+  for (const std::string& ref : wanted)
+    if (ref.starts_with(begin)) unstage(ref);
 }
 
 bool Staging::unstage(const std::string& model_ref) {

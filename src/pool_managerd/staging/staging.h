@@ -49,6 +49,8 @@ class Staging {
                                         const Order& order = nullptr);
   // Its memory is the system's again, and orders for it are dropped. False: it was not staged.
   bool unstage(const std::string& model_ref);
+  // The same for every model whose reference begins so.
+  void unstage_all(const std::string& begin);
   // By reference.
   std::vector<wire::StagedModel> list() const;
   std::int64_t bytes_max() const { return options_.bytes_max; }

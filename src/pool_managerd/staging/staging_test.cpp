@@ -144,6 +144,18 @@ TEST_F(StagingTest, AnOrderIsDroppedByWhatUnstages) {
   EXPECT_TRUE(staging.stage("file:/a", {{one}}, staging.order("file:/a")));
 }
 
+// A removal of files knows where they lie, and not every model whose order is under way.
+TEST_F(StagingTest, OrdersAndModelsOfADirectoryAreDropped) {
+  Staging staging({.bytes_max = 100'000, .on_change = nullptr, .reads = reads});
+  const auto one = file("one", 40'000);
+  ASSERT_TRUE(staging.stage("file:/cache/a/x", {{one}}));
+  const auto inside = staging.order("file:/cache/a/y"), outside = staging.order("file:/cache/b/y");
+  staging.unstage_all("file:/cache/a");
+  EXPECT_TRUE(staging.list().empty());
+  EXPECT_FALSE(staging.stage("file:/cache/a/y", {{one}}, inside));
+  EXPECT_TRUE(staging.stage("file:/cache/b/y", {{one}}, outside));
+}
+
 TEST_F(StagingTest, StopsWhileItReads) {
   std::atomic<int> changes = 0;
   Staging staging({.bytes_max = 1 << 30, .on_change = [&] { ++changes; }, .reads = reads});
