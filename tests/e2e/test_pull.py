@@ -496,7 +496,7 @@ def test_the_command_line(tmp_path, server):
         assert left.stderr.readline(), "it says how far it is"
         left.send_signal(signal.SIGINT)
         assert b"the pull goes on" in left.communicate(timeout=HANG_S)[1] and left.returncode == 130
-        assert model_of(own, "slow")["pull"]["state"] == "fetching"
+        wait_for("the pull to go on", lambda: model_of(own, "slow")["pull"]["state"] == "fetching")
         slow.go_on.set()
         assert "tale:5m" in llorch("ls").stdout and SHA256 in llorch("show", "tale:5m").stdout
         again = llorch("--json", "pull", "tale:5m")
