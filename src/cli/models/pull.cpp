@@ -166,6 +166,10 @@ base::Result<wire::CatalogModel> wait_for_pull(Api& api, wire::CatalogModel mode
     model = TRY(wire::decode<wire::CatalogModel>(*body));
   }
   display.finish();
+  if (StopSignals::requested()) {  // while it ended: what was to follow it does not
+    return base::fail(ErrorCode::kCancelled,
+                      fmt::format("left; the pull of {} has ended", without_controls(model.model_id)));
+  }
   return model;
 }
 

@@ -4,7 +4,11 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include <csignal>
+#include <thread>
+
 #include "base/descriptor.h"
+#include "wire/json.h"
 
 namespace llorch::cli::models {
 namespace {
@@ -87,17 +91,51 @@ TEST(CheckPulled, WhatIsNeitherANameNorAReferenceIsToldWhatToBe) {
   EXPECT_NE(told("").find("no name"), std::string::npos);
 }
 
+// A port at which nobody listens yet.
+struct Port {
+  Port() {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = ::htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    EXPECT_EQ(::bind(taken.get(), reinterpret_cast<sockaddr*>(&address), size), 0);
+    EXPECT_EQ(::getsockname(taken.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
+    url = "http://127.0.0.1:" + std::to_string(::ntohs(address.sin_port));
+  }
+  base::Descriptor taken{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  std::string url;
+};
+
+// What was to follow the pull does not, as where the person is a moment earlier.
+TEST(WaitForPull, AStopInTheMomentInWhichItEnds) {
+  const Port port;
+  ASSERT_EQ(::listen(port.taken.get(), 1), 0);
+  wire::CatalogModel model;
+  model.model_id = "tale";
+  std::thread server([&, body = wire::encode(model)] {
+    const base::Descriptor client(::accept4(port.taken.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    std::string request;
+    char byte = 0;
+    while (!request.ends_with("\r\n\r\n") && ::recv(client.get(), &byte, 1, 0) == 1) request += byte;
+    std::raise(SIGINT);
+    const std::string answer =
+        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: " +
+        std::to_string(body.size()) + "\r\n\r\n" + body;
+    EXPECT_EQ(::send(client.get(), answer.data(), answer.size(), MSG_NOSIGNAL), static_cast<ssize_t>(answer.size()));
+  });
+  const auto api = Api::connect({.config_file = "/dev/null", .url = port.url});
+  ASSERT_TRUE(api);
+  model.pull = fetching(1);
+  const auto came = wait_for_pull(**api, model, true);
+  server.join();
+  ASSERT_FALSE(came);
+  EXPECT_EQ(came.error().code, base::ErrorCode::kCancelled);
+  EXPECT_NE(came.error().message.find("has ended"), std::string::npos) << came.error().message;
+}
+
 TEST(WaitForPull, EndsWhereNobodyAnswersAnyMore) {
-  // A port that is taken and at which nobody listens.
-  const base::Descriptor taken(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = ::htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  ASSERT_EQ(::bind(taken.get(), reinterpret_cast<sockaddr*>(&address), size), 0);
-  ASSERT_EQ(::getsockname(taken.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
-  const auto api = Api::connect(
-      {.config_file = "/dev/null", .url = "http://127.0.0.1:" + std::to_string(::ntohs(address.sin_port))});
+  const Port port;
+  const auto api = Api::connect({.config_file = "/dev/null", .url = port.url});
   ASSERT_TRUE(api);
   wire::CatalogModel model;
   model.model_id = "tale";
