@@ -166,7 +166,7 @@ void PartFile::release(const web::ByteRange& range) {
 }
 
 base::Error PartFile::no_room(std::int64_t required, std::int64_t available) const {
-  return too_little_room({stem_.parent_path(), "the file", identity_.room_advice}, required, available);
+  return too_little_room({stem_.parent_path(), "what is left of the file", identity_.room_advice}, required, available);
 }
 
 base::Result<> PartFile::write_all(int fd, std::int64_t offset, std::string_view bytes,
@@ -175,7 +175,8 @@ base::Result<> PartFile::write_all(int fd, std::int64_t offset, std::string_view
     const ssize_t written = ::pwrite(fd, bytes.data(), bytes.size(), offset);
     if (written < 0 && errno == EINTR) continue;
     if (written < 0 && (errno == ENOSPC || errno == EDQUOT)) {
-      return base::fail(no_room(static_cast<std::int64_t>(bytes.size()), 0));
+      const std::int64_t left = identity_.size_bytes - bytes_done_;
+      return base::fail(no_room(std::max(left, static_cast<std::int64_t>(bytes.size())), 0));
     }
     if (written < 0) return base::fail(base::io_error("cannot write", file, errno));
     offset += written;

@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
@@ -17,6 +19,7 @@
 namespace {
 
 std::atomic<off_t> g_reserved_bytes_max = -1;  // of the disk that ends there; below 0: there is no such disk
+std::atomic<bool> g_is_full = false;           // the disk takes nothing more
 
 }  // namespace
 
@@ -27,6 +30,12 @@ extern "C" int posix_fallocate(int fd, off_t offset, off_t bytes) {
   const int result = ::fallocate(fd, 0, offset, ends ? bytes_max : bytes);
   if (result != 0) return errno;
   return ends ? ENOSPC : 0;
+}
+
+extern "C" ssize_t pwrite(int fd, const void* data, size_t bytes, off_t offset) {
+  if (!g_is_full) return ::syscall(SYS_pwrite64, fd, data, bytes, offset);
+  errno = ENOSPC;
+  return -1;
 }
 
 namespace llorch::pool_managerd::provisioner {
@@ -160,6 +169,22 @@ TEST_F(DownloadDirectory, AFileThatNoDiskHolds) {
   }
   const PartFile::Identity engine{"huge", std::int64_t{1} << 55, kRoomForEngines};
   EXPECT_NE(PartFile::open(dir_ / "p", engine).error().message.find("llorch engine remove"), std::string::npos);
+}
+
+// What is told is what the file needs yet, not the piece that just came.
+TEST_F(DownloadDirectory, ADiskThatRunsFullLacksWhatIsLeft) {
+  const std::int64_t size = 6 * PartFile::kChunkBytes;
+  const std::string content = content_of(PartFile::kChunkBytes);
+  PartFile file = PartFile::open(dir_ / "p", {"tale", size}).value();
+  ASSERT_TRUE(file.write(0, content));
+  g_is_full = true;
+  const auto refused = file.write(PartFile::kChunkBytes, content);
+  g_is_full = false;
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kInsufficientDisk);
+  EXPECT_EQ(lacking_bytes(refused.error()), 5 * PartFile::kChunkBytes);
+  EXPECT_NE(refused.error().message.find("what is left of the file takes"), std::string::npos)
+      << refused.error().message;
 }
 
 TEST_F(DownloadDirectory, RoomIsGivenBackBetweenWhatHasCome) {
