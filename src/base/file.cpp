@@ -144,10 +144,7 @@ std::filesystem::path default_state_directory() {
   return home() / ".local/state/llorch";
 }
 
-std::filesystem::path default_config_path() {
-  if (auto p = env_path("LLORCH_CONFIG"); !p.empty()) return p;
-  return home() / ".config/llorch/config.yaml";
-}
+std::filesystem::path default_config_path() { return home() / ".config/llorch/config.yaml"; }
 
 std::filesystem::path default_model_cache() { return home() / ".cache/llama-orch/models"; }
 

@@ -38,7 +38,7 @@ Error io_error(std::string_view action, const std::filesystem::path& path, int e
 
 // Directory for run-time state: $LLORCH_STATE_DIR, else $XDG_STATE_HOME/llorch, else ~/.local/state/llorch.
 std::filesystem::path default_state_directory();
-// $LLORCH_CONFIG, else ~/.config/llorch/config.yaml
+// ~/.config/llorch/config.yaml
 std::filesystem::path default_config_path();
 // ~/.cache/llama-orch/models
 std::filesystem::path default_model_cache();
