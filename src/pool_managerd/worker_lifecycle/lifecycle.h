@@ -79,7 +79,7 @@ struct ProbeEnded {
   std::uint64_t probe = 0;
   std::optional<wire::WorkerHealth> answer;  // absent: none in time, or not a worker's
 };
-// Its process has gone, and what it started still holds its memory. Exited follows.
+// Its process has begun to end, or has gone and its container still holds its memory. Exited follows.
 struct Leaving {
   base::WorkerId worker_id;
 };
