@@ -400,8 +400,8 @@ control_api::Operations PoolManager::Impl::operations() {
                                                    .connected = link_->connected(),
                                                    .log_lines_dropped = base::log_lines_dropped()});
       std::vector<net::ClientRequest> asked;
-      for (const wire::WorkerInfo& worker : lifecycle_.workers()) {
-        if (worker.uri.empty()) continue;
+      const auto serves = [this](const WorkerId& id) { return workers_->serves(id); };
+      for (const wire::WorkerInfo& worker : control_api::asked_workers(lifecycle_.workers(), serves)) {
         net::ClientRequest request;
         request.url = worker_url(worker.uri) + "/metrics";
         request.bearer = access_.credential.control_token();

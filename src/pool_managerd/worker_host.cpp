@@ -194,6 +194,8 @@ bool WorkerHost::is_ending(const base::WorkerId& id) const {
   return it != running_.end() && it->second.process.is_ending();
 }
 
+bool WorkerHost::serves(const base::WorkerId& id) const { return running_.contains(id.value) && !is_ending(id); }
+
 void WorkerHost::read_output(const std::string& id) {
   const Running& worker = running_.at(id);
   const bool goes_on = worker.process.read_output([&](std::string_view bytes) { worker.log->append(bytes); });

@@ -60,6 +60,8 @@ class WorkerHost {
   void signal(const base::WorkerId& id, worker_lifecycle::Kill kill);
   // Whether its process has begun to end, of which OnLeaving and OnExit tell later.
   bool is_ending(const base::WorkerId& id) const;
+  // Whether its process is there and has not begun to end: otherwise its port may be somebody else's.
+  bool serves(const base::WorkerId& id) const;
 
   // Of workers whose pool manager was killed. Blocks, and goes on later with what the runtime does not remove now. REQUIRES: no worker
   // was spawned yet.

@@ -27,6 +27,15 @@ struct Family {
 
 }  // namespace
 
+std::vector<wire::WorkerInfo> asked_workers(std::vector<wire::WorkerInfo> workers,
+                                            const std::function<bool(const base::WorkerId&)>& serves) {
+  std::erase_if(workers, [&](const wire::WorkerInfo& worker) {
+    return worker.uri.empty() || worker.status == wire::WorkerStatus::kFailed ||
+           !serves(base::WorkerId(worker.worker_id));
+  });
+  return workers;
+}
+
 void ask_workers(net::Transport& client, std::vector<net::ClientRequest> requests,
                  std::function<void(std::vector<std::string> texts)> done) {
   if (requests.empty()) return done({});

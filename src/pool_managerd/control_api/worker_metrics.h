@@ -5,9 +5,16 @@
 #include <string>
 #include <vector>
 
+#include "base/id.h"
 #include "net/client.h"
+#include "wire/pool.h"
 
 namespace llorch::pool_managerd::control_api {
+
+// Those that are asked for theirs. `serves`: whether a worker's process goes on; a port that it has left may be somebody else's, who
+// would be sent the token. Pure.
+std::vector<wire::WorkerInfo> asked_workers(std::vector<wire::WorkerInfo> workers,
+                                            const std::function<bool(const base::WorkerId&)>& serves);
 
 // Sends the requests and calls `done` once, with the texts of those that were answered well; of others, and above 1 MiB, an empty one.
 // On the io thread, or, without requests, before it returns.

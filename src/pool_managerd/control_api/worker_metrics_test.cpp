@@ -26,6 +26,26 @@ TEST(WorkerMetrics, FamiliesOfSeveralWorkersAreOne) {
                 "worker_slots_free{worker_id=\"a\"} 1\nworker_slots_free{worker_id=\"b\"} 1\n");
 }
 
+// The token of the pool goes to no port that its worker has left.
+TEST(WorkerMetrics, WhatHasEndedIsNotAsked) {
+  const auto worker = [](const std::string& id, wire::WorkerStatus status, const std::string& uri) {
+    wire::WorkerInfo out;
+    out.worker_id = id;
+    out.status = status;
+    out.uri = uri;
+    return out;
+  };
+  const std::string uri = "http://127.0.0.1:5000";
+  const auto asked = asked_workers(
+      {worker("starts", wire::WorkerStatus::kStarting, ""), worker("failed", wire::WorkerStatus::kFailed, uri),
+       worker("gone", wire::WorkerStatus::kDraining, uri), worker("drains", wire::WorkerStatus::kDraining, uri),
+       worker("ready", wire::WorkerStatus::kReady, uri)},
+      [](const base::WorkerId& id) { return id.value != "gone"; });
+  ASSERT_EQ(asked.size(), 2u);
+  EXPECT_EQ(asked[0].worker_id, "drains");
+  EXPECT_EQ(asked[1].worker_id, "ready");
+}
+
 // A worker reads what strangers wrote: it does not speak for the pool or for orchestratord.
 TEST(WorkerMetrics, AWorkerSpeaksForItselfAlone) {
   const std::string own = "pool_mgr_connection_status 0\n";
