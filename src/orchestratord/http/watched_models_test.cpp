@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "base/log.h"
+#include "orchestratord/http/tasks/prompt.h"
 #include "orchestratord/http/testing/held_pool.h"
 #include "wire/json.h"
 
@@ -51,6 +53,29 @@ TEST_F(WatchedModelsTest, ANameThatWasGivenMeanwhileStays) {
   EXPECT_EQ(names->find("m1")->checksum, "");
   watched.seen(pool, {file(1)});
   EXPECT_TRUE(client.requests.empty());
+}
+
+// The name is the new file's once its pool has said so, whatever pools do not answer.
+TEST_F(WatchedModelsTest, AReplacedFileIsWaitedForBesideASilentPool) {
+  models::Catalog asks({.client = &client, .runtime = &executor, .clock = &clock, .pools_besides = [](const auto&) {
+                          return std::vector<std::string>{"pool-dead"};
+                        }});
+  asks.pool_seen(endpoint);
+  context.catalog = &asks;
+  watched.seen(pool, {file(1)});
+  describe(file(1).model_ref);
+  std::optional<base::Error> refusal;
+  tasks::find_model(context, "m1", tasks::Naming::kUse, {}, [&](base::Result<tasks::FoundModel> found) {
+    if (!found) refusal = found.error();
+  });
+  wire::ModelFacts replaced;
+  replaced.model_ref = file(1).model_ref;
+  replaced.digest = "sha256:of-another-file";
+  replaced.takes = wire::PromptForm::kText;
+  answer("describe", wire::encode(replaced));
+  ASSERT_TRUE(refusal);
+  EXPECT_EQ(refusal->code, base::ErrorCode::kPoolUnready);
+  EXPECT_NE(refusal->message.find("was replaced"), std::string::npos) << refusal->message;
 }
 
 TEST_F(WatchedModelsTest, AFileThatComesAndGoesDoesNotFillTheLog) {

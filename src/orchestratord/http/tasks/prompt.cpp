@@ -6,6 +6,7 @@
 #include <chrono>
 #include <utility>
 
+#include "base/error_detail.h"
 #include "grammar/limits.h"
 #include "images/message_images.h"
 #include "orchestratord/http/chat/parsing.h"
@@ -235,10 +236,11 @@ void find_model(const Context& context, std::string_view name, Naming naming, co
                  .correlation_id = correlation_id,
                  .checksum = resolved->checksum},
                 [metrics = context.metrics, resolved = *resolved, done](base::Result<models::KnownModel> found) {
-                  if (!found && models::is_other_file(found.error())) {
-                    if (resolved.is_watched) return done(base::fail(replaced_file()));
-                    metrics->verification("changed_file");
-                  }
+                  const bool is_other = !found && models::is_other_file(found.error());
+                  // Where a pool is silent as well, the name still follows the file.
+                  const bool may_be_other = is_other || (!found && base::has_detail(found.error(), "silent_pools"));
+                  if (may_be_other && resolved.is_watched) return done(base::fail(replaced_file()));
+                  if (is_other) metrics->verification("changed_file");
                   if (!found) return done(base::fail(std::move(found).error()));
                   done(FoundModel{resolved.model_ref, *std::move(found)});
                 });
