@@ -264,14 +264,30 @@ TEST(ChatTemplate, ArgumentsOfMacrosCostSteps) {
   const std::string named = "{% macro m(" + name + ") %}{% endmacro %}";
   EXPECT_GE(steps_of(named + "{{ m() }}", none), name.size() / 64);
   EXPECT_GE(steps_of(named + "{{ m(" + name + "=0) }}", none), name.size() / 64);
+  // Names out of a dict are copied, and compared with those before them.
+  const std::string of_two =
+      "{% macro m(" + name + "," + name + "b) %}{% endmacro %}{% set d = {'" + name + "': 0, '" + name + "b': 0} %}";
+  EXPECT_GE(steps_of(of_two + "{{ m(**d) }}", none), steps_of(of_two + "{{ m(0, 0) }}", none) + 3 * (name.size() / 64));
   // What a macro calls keeps its variables for as long as it runs.
+  parameters.clear();
+  for (std::size_t i = 0; i < kNames; ++i) parameters += (i == 0 ? "p" : ",p") + std::to_string(i) + "=0";
   const auto parsed = ChatTemplate::parse("{% macro m(" + parameters + ") %}{{ m() }}{% endmacro %}{{ m() }}");
   ASSERT_TRUE(parsed) << parsed.error().message;
   RenderInput input;
-  input.limits.memory_bytes_max = 512u << 10;
+  input.limits.memory_bytes_max = 128u << 10;
   const auto rendered = parsed->render(input);
   ASSERT_FALSE(rendered);
   EXPECT_NE(rendered.error().message.find("bytes of memory"), std::string::npos) << rendered.error().message;
+}
+
+// As in Python, so that nothing is made of arguments that nobody looks at.
+TEST(ChatTemplate, CallsThatTakeNoArgumentsRefuseThem) {
+  const std::string set = "{% set j = joiner() %}{% set c = cycler(1, 2) %}";
+  EXPECT_EQ(text_of(set + "{{ j() }}{{ j() }}{{ c.next() }}{{ c.next() }}{{ c.reset() }}"), ", 12None");
+  for (const char* call : {"j(1)", "j(**{'a': 1})", "c.next(1)", "c.next(**{'a': 1})", "c.reset(1)", "c.reset(a=1)"})
+    EXPECT_TRUE(text_of(set + "{{ " + call + " }}").starts_with("error: ")) << call;
+  EXPECT_EQ(text_of("{% for i in (1, 1) %}{{ loop.changed(i) }} {% endfor %}"), "True False ");
+  EXPECT_TRUE(text_of("{% for i in (1, 1) %}{{ loop.changed(i, a=1) }}{% endfor %}").starts_with("error: "));
 }
 
 TEST(ChatTemplate, NamesOfArgumentsDiffer) {

@@ -13,6 +13,7 @@ base::Result<Value> loop_cycle(Runtime& run, const Value& self, CallArgs& argume
 }
 
 base::Result<Value> loop_changed(Runtime& run, const Value& self, CallArgs& arguments) {
+  if (!arguments.keyword.empty()) return base::fail(run.error("'changed' takes no named arguments"));
   Loop& loop = self.loop();
   bool changed = !loop.changed_values || loop.changed_values->size() != arguments.positional.size();
   for (std::size_t i = 0; !changed && i < arguments.positional.size(); ++i)
@@ -21,14 +22,16 @@ base::Result<Value> loop_changed(Runtime& run, const Value& self, CallArgs& argu
   return Value::boolean(changed);
 }
 
-base::Result<Value> cycler_next(Runtime&, const Value& self, CallArgs&) {
+base::Result<Value> cycler_next(Runtime& run, const Value& self, CallArgs& arguments) {
+  TRY(bind_arguments(run, arguments, {}, 0));
   Cycler& cycler = self.cycler();
   const Value value = cycler.items[cycler.position];
   cycler.position = (cycler.position + 1) % cycler.items.size();
   return value;
 }
 
-base::Result<Value> cycler_reset(Runtime&, const Value& self, CallArgs&) {
+base::Result<Value> cycler_reset(Runtime& run, const Value& self, CallArgs& arguments) {
+  TRY(bind_arguments(run, arguments, {}, 0));
   self.cycler().position = 0;
   return Value::none();
 }
@@ -206,6 +209,7 @@ base::Result<Value> Runtime::call(const Value& callee, CallArgs arguments) {
       return call_loop(callee.loop(), given_arguments[0]);
     }
     case Kind::kJoiner: {
+      TRY(bind_arguments(*this, arguments, {}, 0));
       Joiner& joiner = callee.joiner();
       if (std::exchange(joiner.used, true)) return joiner.separator;
       return heap_.string("");

@@ -160,10 +160,11 @@ base::Result<CallArgs> Runtime::eval_arguments(const Arguments& arguments, Activ
     if (!more.is(Kind::kDict)) return base::fail(error(fmt::format("'**' before {}", type_name(more))));
     for (const Dict::Entry& entry : more.dict().entries) {
       if (!entry.key.is(Kind::kString)) return base::fail(error("the name of an argument is no string"));
+      // It is copied, and compared with each that is there.
+      TRY(check(1 + (1 + given.keyword.size()) * (1 + entry.key.as_string().size() / 64)));
       for (const auto& [name, value] : given.keyword) {
         if (name == entry.key.as_string()) return base::fail(error("an argument is given twice"));
       }
-      TRY(check(1 + given.keyword.size()));
       given.keyword.emplace_back(entry.key.as_string(), entry.value);
     }
   }
