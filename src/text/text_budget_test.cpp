@@ -220,6 +220,12 @@ TEST(TextBudget, StepsOfThePipelineAreCounted) {
   };
   EXPECT_GE(taken({.normalizers = forms}), kSteps * 2 * text.size());
   EXPECT_GE(taken({.pre_tokenizers = digits}), (kSteps - 1) * 4 * text.size());
+  EXPECT_GE(taken({.normalizers = std::vector<NormalizerStep>(kSteps, replace("1", "1"))}), kSteps * text.size());
+  const std::uint64_t without = taken({});
+  for (const bool is_regex : {false, true}) {  // a regular expression that has a scanner
+    const PreTokenizerStep cut{.kind = PreTokenizerKind::kSplit, .pattern = {is_regex ? R"(\p{N})" : "1", is_regex}};
+    EXPECT_GE(taken({.pre_tokenizers = {cut}}), without + text.size()) << is_regex;
+  }
   const auto normal_forms = normalizer::Normalizer::create(forms);
   const auto cuts = pre_tokenizer::PreTokenizer::create(digits);
   ASSERT_TRUE(normal_forms && cuts);
@@ -233,6 +239,20 @@ TEST(TextBudget, StepsOfThePipelineAreCounted) {
   TextBudget budget = TextBudget::of_texts();
   ASSERT_TRUE(Tokenizer::create(words).value().encode(std::string(100, '|'), {.budget = &budget}));
   EXPECT_GE(TextBudget::of_text(100).steps_left() - budget.steps_left(), 100u * 32);
+}
+
+// The normalizer makes 16 bytes of each, in every one of which the decoder's steps find a match.
+TEST(TextBudget, MatchesOfTheDecoderAreCounted) {
+  TokenizerData data = json_data();
+  data.tokens.emplace_back(10'000, 'a');
+  data.kinds.push_back(TokenKind::kUserDefined);
+  data.json.added = {{.id = TokenId{258}, .normalized = true}};
+  data.json.pipeline.normalizers = {replace("a", std::string(16, 'a'))};
+  const DecoderStep step{.kind = DecoderKind::kReplace, .pattern = {"a", false}, .text = "a"};
+  data.json.pipeline.decoders = {step};
+  EXPECT_EQ(load_refusal(data), std::nullopt);
+  data.json.pipeline.decoders.assign(TokenizerLimits::kStepsMax, step);
+  EXPECT_EQ(load_refusal(data), ErrorCode::kUnsupportedTokenizer);
 }
 
 // A list of a million entries may name one token, and what is done for it takes milliseconds.

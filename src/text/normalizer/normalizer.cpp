@@ -218,7 +218,8 @@ base::Result<> replace(std::string_view text, const pre_tokenizer::Pattern& patt
   return {};
 }
 
-// What a step takes in the time of one of a pattern: a normal form looks at each character four times, the others once or less.
+// What a step takes in the time of one of a pattern: a normal form looks at each character four times, the others once or less. Matches
+// of a Replace come on top: its pattern counts them.
 std::uint64_t steps_of(NormalizerKind kind, std::size_t bytes) {
   switch (kind) {
     case NormalizerKind::kNfc:

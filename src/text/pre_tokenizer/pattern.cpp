@@ -17,8 +17,9 @@ base::Result<Pattern> Pattern::create(const TextPattern& pattern) {
 
 base::Result<std::optional<Match>> Pattern::find(std::string_view text, std::size_t from, TextBudget& budget) const {
   if (from >= text.size()) return std::optional<Match>();
-  if (const auto* scanner = std::get_if<Scanner>(&impl_)) return pre_tokenizer::find(*scanner, text, from);
   if (const auto* regex = std::get_if<Regex>(&impl_)) return regex->find(text, from, budget);
+  if (!budget.spend_steps(1)) return base::fail(budget.too_slow());
+  if (const auto* scanner = std::get_if<Scanner>(&impl_)) return pre_tokenizer::find(*scanner, text, from);
   const std::string& literal = std::get<std::string>(impl_);
   const std::size_t begin = base::find_text(text, literal, from);
   if (begin == std::string_view::npos) return std::optional<Match>();

@@ -23,7 +23,7 @@ class Pattern {
   static base::Result<Pattern> create(const TextPattern& pattern);
 
   // The leftmost non-empty match that begins at or after `from`. Well-formed UTF-8 only: see well_formed. Errors as
-  // Regex::find; scanners and plain texts take linear time and fail never.
+  // Regex::find. Scanners and plain texts take linear time, and each of their matches one step of `budget`.
   base::Result<std::optional<Match>> find(std::string_view text, std::size_t from, TextBudget& budget) const;
 
  private:
