@@ -1,10 +1,5 @@
 #pragma once
 // The field table of ModelFacts, which stands alone and inside the orders of a pool.
-#include <fmt/core.h>
-
-#include <string_view>
-#include <utility>
-
 #include "wire/device_mask.h"
 #include "wire/field.h"
 #include "wire/pool.h"
@@ -58,39 +53,9 @@ struct Table<ModelFacts> {
             optional("reranks", &S::reranks, "Whether it judges documents by a query. Omitted: it does not.")};
   }
   static base::Result<> validate(const S& facts) {
-    TRY(check_bounds(facts));
     if (facts.takes == PromptForm::kTokens || facts.writes()) return {};
     return field_error("takes", "combination",
                        "takes is text and the model does not write; one that takes text does nothing else");
-  }
-
- private:
-  // They are kept with the model and with each of its jobs.
-  static base::Result<> check_bounds(const S& facts) {
-    constexpr std::size_t kReferenceBytesMax = 4096, kNameBytesMax = 256;
-    const auto check_text = [](std::string_view field, const std::string& text, std::size_t bytes_max) {
-      if (text.size() <= bytes_max) return base::Result<>();
-      return base::Result<>(field_error(
-          field, "length", fmt::format("{} holds a text of {} bytes; allowed are {}", field, text.size(), bytes_max)));
-    };
-    TRY(check_text("model_ref", facts.model_ref, kReferenceBytesMax));
-    TRY(check_text("digest", facts.digest, kNameBytesMax));
-    TRY(check_text("architecture", facts.architecture, kNameBytesMax));
-    TRY(check_text("quant_kind", facts.quant_kind, kNameBytesMax));
-    if (facts.device) TRY(check_text("device", *facts.device, kNameBytesMax));
-    for (const std::string& name : facts.parameters.value_or(std::vector<std::string>()))
-      TRY(check_text("parameters", name, kNameBytesMax));
-    const std::pair<std::string_view, std::int64_t> counts[] = {
-        {"vocab_size", facts.vocab_size},
-        {"hidden_size", facts.hidden_size.value_or(0)},
-        {"context_length", facts.context_length},
-        {"slots", facts.slots},
-        {"embedding_dimensions", facts.embedding_dimensions.value_or(0)}};
-    for (const auto& [field, count] : counts) {
-      if (count >= 0 && static_cast<double>(count) <= kReportedBytesMax) continue;
-      return field_error(field, "range", fmt::format("{} must be between 0 and {:.0f}", field, kReportedBytesMax));
-    }
-    return {};
   }
 };
 

@@ -3,6 +3,7 @@
 #include "wire/device_mask.h"
 #include "wire/field.h"
 #include "wire/model_facts_fields.h"
+#include "wire/told_facts.h"
 
 namespace llorch::wire {
 
@@ -303,6 +304,43 @@ struct Table<WorkerFailed> {
             optional("uptime_seconds", &S::uptime_seconds)};
   }
 };
+
+namespace {
+
+base::Result<> check_told(const ModelFacts& facts) {
+  constexpr std::size_t kReferenceBytesMax = 4096, kNameBytesMax = 256;
+  const auto check_text = [](std::string_view field, const std::string& text, std::size_t bytes_max) {
+    if (text.size() <= bytes_max) return base::Result<>();
+    return base::Result<>(field_error(
+        field, "length", fmt::format("{} holds a text of {} bytes; allowed are {}", field, text.size(), bytes_max)));
+  };
+  TRY(check_text("model_ref", facts.model_ref, kReferenceBytesMax));
+  TRY(check_text("digest", facts.digest, kNameBytesMax));
+  TRY(check_text("architecture", facts.architecture, kNameBytesMax));
+  TRY(check_text("quant_kind", facts.quant_kind, kNameBytesMax));
+  if (facts.device) TRY(check_text("device", *facts.device, kNameBytesMax));
+  for (const std::string& name : facts.parameters.value_or(std::vector<std::string>()))
+    TRY(check_text("parameters", name, kNameBytesMax));
+  const std::pair<std::string_view, std::int64_t> counts[] = {
+      {"vocab_size", facts.vocab_size},
+      {"hidden_size", facts.hidden_size.value_or(0)},
+      {"context_length", facts.context_length},
+      {"slots", facts.slots},
+      {"embedding_dimensions", facts.embedding_dimensions.value_or(0)}};
+  for (const auto& [field, count] : counts) {
+    if (count >= 0 && static_cast<double>(count) <= kReportedBytesMax) continue;
+    return field_error(field, "range", fmt::format("{} must be between 0 and {:.0f}", field, kReportedBytesMax));
+  }
+  return {};
+}
+
+}  // namespace
+
+base::Result<ModelFacts> decode_told_facts(std::string_view json) {
+  auto facts = TRY(decode<ModelFacts>(json));
+  TRY(check_told(facts));
+  return facts;
+}
 
 }  // namespace llorch::wire
 

@@ -17,6 +17,7 @@
 #include "orchestratord/models/collect.h"
 #include "wire/json.h"
 #include "wire/model_name.h"
+#include "wire/told_facts.h"
 
 namespace llorch::orchestratord::http {
 namespace {
@@ -483,7 +484,7 @@ void CatalogModels::verify_on(const NamedModel& model, std::vector<std::string> 
     context_.request_executor->post([this, model, pool_ids, response = std::move(response)] {
       if (!response) return verify_on(model, pool_ids, response.error());
       if (response->status >= 400) return verify_on(model, pool_ids, net::http::error_of(*response));
-      const auto facts = wire::decode<wire::ModelFacts>(response->body);
+      const auto facts = wire::decode_told_facts(response->body);
       if (!facts) return verify_on(model, pool_ids, facts.error());
       const bool is_same = facts->digest == model.checksum;
       keep_verification(model.model_id, {.outcome = is_same ? VerifyOutcome::kPass : VerifyOutcome::kFail,

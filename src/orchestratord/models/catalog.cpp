@@ -13,6 +13,7 @@
 #include "net/http/url.h"
 #include "text/tokenizer_data.h"
 #include "wire/json.h"
+#include "wire/told_facts.h"
 
 namespace llorch::orchestratord::models {
 namespace {
@@ -287,7 +288,7 @@ void Catalog::ask_next(Question question, Error error) {
 void Catalog::on_facts(Question question, base::Result<net::Response> response) {
   auto body = body_of(std::move(response));
   if (!body) return ask_next(std::move(question), std::move(body).error());
-  auto facts = wire::decode<wire::ModelFacts>(*body);
+  auto facts = wire::decode_told_facts(*body);
   if (!facts || facts->model_ref != question.key.model_ref || facts->devices != question.devices) {
     return ask_next(std::move(question), unready("the pool's description of the model is not valid"));
   }

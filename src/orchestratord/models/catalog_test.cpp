@@ -215,6 +215,13 @@ TEST_F(CatalogTest, APoolThatNamesOtherDevicesThanWereAskedForIsPassedOver) {
   EXPECT_EQ(find().error().code, ErrorCode::kPoolUnready);
 }
 
+// What it says is kept with the model and with each of its jobs.
+TEST_F(CatalogTest, APoolThatDescribesAModelInLongTextsIsPassedOver) {
+  digest_ = "sha256:" + std::string(1000, 'a');
+  catalog_->pool_seen(server_.url());
+  EXPECT_EQ(find().error().code, ErrorCode::kPoolUnready);
+}
+
 TEST_F(CatalogTest, AReplacedFileIsNoticed) {
   catalog_->pool_seen(server_.url());
   ASSERT_TRUE(find());

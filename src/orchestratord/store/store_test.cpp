@@ -54,6 +54,22 @@ TEST_P(StoreTest, RestoresWhatWasAdmitted) {
   EXPECT_EQ(job.progress.attempts, 1);
 }
 
+// What a node may say of a model has bounds; a job of before them is no reason to refuse the start.
+TEST_P(StoreTest, RestoresJobsWhoseModelsWereToldInLongTexts) {
+  const StoreBed bed(GetParam());
+  Admission a = admission("job-1", "the payload");
+  a.job.facts.architecture.assign(1000, 'a');
+  a.job.facts.vocab_size = -1;
+  {
+    auto store = bed.open();
+    ASSERT_TRUE(admit(*store, a));
+  }
+  auto store = bed.open();
+  const auto jobs = live_jobs(*store);
+  ASSERT_EQ(jobs.size(), 1u);
+  EXPECT_EQ(wire::encode(jobs[0].job.facts), wire::encode(a.job.facts));
+}
+
 // SYS-9.3.2: what a tenant has used today is what its jobs have that ended today; prompts of jobs that never ran are free.
 TEST_P(StoreTest, TenantsGoOnAfterARestart) {
   const StoreBed bed(GetParam());
