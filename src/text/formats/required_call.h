@@ -24,7 +24,7 @@ struct RequiredCall {
   };
   Thought thought = Thought::kNone;
   // A JSON Schema: a text that is valid under it may stand instead of the calls. Then nobody has demanded a call, and where the notation
-  // cannot keep a tool's schema, the arguments are any that it can write; so are those of the tools in `loose`.
+  // cannot keep a tool's schema, the arguments are any that it can write ("loose"); so are those of the tools in `loose`.
   std::optional<std::string> answer{};
   std::set<std::string, std::less<>> loose{};
   std::size_t text_bytes_max = 1 << 20;  // of the grammar, as its compiler has it
@@ -36,8 +36,9 @@ using Markers = std::span<const Marker>;
 
 // GBNF, for the request's `grammar`. Where the format writes one of `markers`, the grammar takes that token and nothing
 // else, as the model would write it. Every string of the grammar parses, with the same format and tools, to calls whose
-// arguments are valid under the tool's schema, and to nothing else but a thought; or to the `answer` as content. Of a keyword of JSON
-// Schema whose support ends somewhere, the grammar's own compiler says so when it reads the text.
+// arguments are valid under the tool's schema, and to nothing else but a thought; or to the `answer` as content. Arguments of `loose` calls may
+// break the schema, and may name one member of an object twice, which no grammar excludes: such a text parses to content. Of a keyword of
+// JSON Schema whose support ends somewhere, the grammar's own compiler says so when it reads the text.
 //
 // INVALID_PARAMS with details {field, reason}: no such tool, no tools, a schema the format's notation cannot keep
 // (`docs/guide/tool-calls.md`), a grammar that would be longer than `text_bytes_max`.
