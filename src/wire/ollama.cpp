@@ -172,7 +172,7 @@ struct Table<OllamaRequest> {
             optional("think", &S::think, "For the chat template: enable_thinking and reasoning_effort."),
             optional("logprobs", &S::logprobs, "Every token comes with its log-probability."),
             optional("top_logprobs", &S::top_logprobs, "With logprobs: how many of the likeliest tokens are listed.",
-                     {0, 20}),
+                     {0, kTopLogprobsMax}),
             optional("keep_alive", &S::keep_alive, "0 without a question: the model's workers end.")};
   }
 };

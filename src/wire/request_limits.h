@@ -1,5 +1,5 @@
 #pragma once
-// How long a request, and a job, may ever be.
+// How long a request, a job and what is told of each token may ever be.
 #include <cstdint>
 
 namespace llorch::wire {
@@ -13,5 +13,7 @@ inline constexpr std::int64_t kInputTokensMax = 1 << 20;
 // Of one output. Other systems' APIs take more, and have it lowered.
 inline constexpr std::int64_t kOutputTokensMax = 1'000'000;
 inline constexpr double kOutputTokensAskedMax = 9e15;
+// Alternatives that are listed with one token, at most.
+inline constexpr std::int64_t kTopLogprobsMax = 20;
 
 }  // namespace llorch::wire

@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include "wire/field.h"
+#include "wire/request_limits.h"
 #include "wire/sampling.h"
 
 namespace llorch::wire {
@@ -134,7 +135,7 @@ struct Table<SamplingRequest> {
         optional("logit_bias", &S::logit_bias, "Token id to what is added to its logit.", {0, 1024}),
         optional("logprobs", &S::logprobs, "Token events carry log-probabilities."),
         optional("top_logprobs", &S::top_logprobs, "With logprobs: how many of the likeliest tokens are listed.",
-                 {0, 20}),
+                 {0, kTopLogprobsMax}),
         optional(
             "prompt_logprobs", &S::prompt_logprobs,
             "With logprobs: events of the prompt's tokens, with their log-probabilities, come before the output's. "

@@ -16,6 +16,7 @@
 #include "net/sse/sse.h"
 #include "wire/embedding_text.h"
 #include "wire/json.h"
+#include "wire/request_limits.h"
 #include "wire/worker.h"
 
 namespace llorch::orchestratord::streams {
@@ -29,8 +30,6 @@ constexpr std::int64_t kTailMs = 2000;  // from a job's end to that of the answe
 // What is kept with a job and told of it again and again: its first and its last event, and an error's message and details.
 constexpr std::size_t kEventBytesMax = 16 << 10, kErrorTextBytesMax = 4 << 10;
 constexpr std::size_t kErrorDetailsMax = 32, kErrorKeyBytesMax = 64;
-// Alternatives of a token, as many as a request may ask for: whoever writes them for clients compares each with the others.
-constexpr std::size_t kTopLogprobsMax = 20;
 
 base::Error worker_reset(std::string why) {
   return base::Error{ErrorCode::kWorkerReset, "the worker was lost while the job ran: " + std::move(why), {}};
@@ -54,9 +53,10 @@ base::Error shortened(base::Error error) {
   return error;
 }
 
+// Of alternatives, of which a request may ask for so many: whoever writes them for clients compares each with the others.
 template <class Logprobs>
 bool lists_too_many(const std::optional<Logprobs>& logprobs) {
-  return logprobs && logprobs->top_logprobs.size() > kTopLogprobsMax;
+  return logprobs && logprobs->top_logprobs.size() > static_cast<std::size_t>(wire::kTopLogprobsMax);
 }
 
 // A job was checked before it was accepted, so a worker that does not know a field of it has another version.

@@ -1,9 +1,12 @@
 #include "worker/sampling/wire.h"
 
 #include "text/text_stream.h"
+#include "wire/request_limits.h"
 
 namespace llorch::worker::sampling {
 namespace {
+
+static_assert(engine::sampling::kTopLogprobsMax == wire::kTopLogprobsMax);
 
 engine::sampling::PenaltyScope scope_of(wire::PenaltyScope scope) {
   return scope == wire::PenaltyScope::kOutput ? engine::sampling::PenaltyScope::kOutput
