@@ -105,7 +105,7 @@ struct TokenizerLimits {
   static constexpr std::size_t kTokensMax = 1u << 20;
   static constexpr std::size_t kMergesMax = 1u << 21;
   static constexpr std::size_t kStringBytesMax = 1u << 14;
-  // Of all tokens together; those of public vocabularies have 3 MB. Tables of their beginnings take some sixty times as much.
+  // Of all tokens together; those of public vocabularies have a few MB. Tables of their beginnings take some sixty times as much.
   static constexpr std::size_t kTokensBytesMax = 1u << 24;
   static constexpr std::size_t kChatTemplateBytesMax = 1u << 18;  // largest public one: 26 KiB
   static constexpr std::size_t kNamedChatTemplatesMax = 64;
