@@ -79,17 +79,16 @@ base::Error TextBudget::too_long() const {
 
 base::Error TextBudget::too_slow() const {
   const bool at_load = code_ == base::ErrorCode::kUnsupportedTokenizer;
-  return {code_,
-          fmt::format("steps, patterns and long tokens of the model's tokenizer take more than {} steps of time for "
-                      "the {} bytes of "
-                      "{}, or more memory than they may; {}use another file of the model: a GGUF whose pre-tokenizer "
-                      "has a name has "
-                      "few steps and fast patterns",
-                      steps_of(bytes_), bytes_, whose(),
-                      at_load            ? ""
-                      : texts_count_ > 1 ? "send fewer or shorter texts, or "
-                                         : "send a shorter text, or "),
-          {}};
+  return {
+      code_,
+      fmt::format("the pipeline and the long tokens of the model's tokenizer take more than {} steps for the {} bytes "
+                  "of {}, or more memory than they may; {}use another file of the model: a GGUF whose pre-tokenizer "
+                  "has a name has few steps and fast patterns",
+                  steps_of(bytes_), bytes_, whose(),
+                  at_load            ? ""
+                  : texts_count_ > 1 ? "send fewer or shorter texts, or "
+                                     : "send a shorter text, or "),
+      {}};
 }
 
 }  // namespace llorch::text
