@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "text/tokenizer.h"
 #include "text/tokenizer_models/spelling.h"
 #include "text/tokenizer_models/spm.h"
+#include "text/tokenizer_models/token_trie.h"
 
 namespace llorch::text {
 namespace {
@@ -330,6 +332,29 @@ TEST(TextBudget, HashingLongTokensIsCounted) {
   const auto refused = spm.encode(std::string(200'000, 'a'), budget, ids);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kInvalidParams);
+}
+
+// Children of one node are looked for by groups, in whatever order they come.
+TEST(TokenTrie, FindsEachOfManyChildren) {
+  model::TokenTrie trie;
+  constexpr std::uint32_t kBytes = 256, kStride = 77;  // no divisor of it
+  const auto text_of = [](std::uint32_t i) { return std::string("x") + static_cast<char>(i * kStride % kBytes) + 'y'; };
+  for (std::uint32_t round = 0; round < 2; ++round) {
+    for (std::uint32_t i = 0; i < kBytes; ++i) trie.add(text_of(i), TokenId{round * kBytes + i});
+  }
+  EXPECT_EQ(trie.size(), 1u + 1 + 2 * kBytes);
+  const std::uint32_t parent = trie.node(model::TokenTrie::kRoot).child;
+  std::set<char> siblings;
+  for (std::uint32_t c = trie.node(parent).child; c != model::TokenTrie::kNone; c = trie.node(c).sibling)
+    EXPECT_TRUE(siblings.insert(trie.node(c).byte).second);
+  EXPECT_EQ(siblings.size(), kBytes);
+  trie.settle();
+  for (std::uint32_t i = 0; i < kBytes; ++i) {
+    std::uint32_t node = model::TokenTrie::kRoot;
+    for (const char byte : text_of(i)) node = trie.child_of(node, byte);
+    EXPECT_EQ(trie.node(node).token, TokenId{i}) << "the first that was added";
+    EXPECT_EQ(trie.node(node).depth, 3u);
+  }
 }
 
 TEST(TextBudget, SpacesThatManyTokensTakeAreCounted) {

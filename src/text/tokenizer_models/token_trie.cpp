@@ -1,23 +1,35 @@
 #include "text/tokenizer_models/token_trie.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/assert.h"
 
 namespace llorch::text::model {
 
+std::uint32_t TokenTrie::child_or_new(std::uint32_t parent, char byte) {
+  const auto group = [](char b) { return static_cast<unsigned char>(b) >> 4; };
+  std::uint32_t first = nodes_[parent].child;
+  while (first != kNone && group(nodes_[first].byte) != group(byte)) first = nodes_[first].next_group;
+  for (std::uint32_t c = first; c != kNone && group(nodes_[c].byte) == group(byte); c = nodes_[c].sibling) {
+    if (nodes_[c].byte == byte) return c;
+  }
+  const auto made = static_cast<std::uint32_t>(nodes_.size());
+  Node node{.depth = nodes_[parent].depth + 1, .byte = byte};
+  if (first == kNone)
+    node.sibling = node.next_group = std::exchange(nodes_[parent].child, made);
+  else
+    node.sibling = std::exchange(nodes_[first].sibling, made);
+  nodes_.push_back(node);
+  return made;
+}
+
 std::uint32_t TokenTrie::add(std::string_view text, TokenId token) {
   ASSERT(!text.empty());
   std::uint32_t at = kRoot;
   for (const char byte : text) {
-    std::uint32_t next = at == kRoot ? first_[static_cast<unsigned char>(byte)] : nodes_[at].child;
-    while (next != kNone && nodes_[next].byte != byte) next = nodes_[next].sibling;
-    if (next == kNone) {
-      next = static_cast<std::uint32_t>(nodes_.size());
-      nodes_.push_back({.sibling = nodes_[at].child, .depth = nodes_[at].depth + 1, .byte = byte});
-      nodes_[at].child = next;
-      if (at == kRoot) first_[static_cast<unsigned char>(byte)] = next;
-    }
+    const std::uint32_t next = child_or_new(at, byte);
+    if (at == kRoot) first_[static_cast<unsigned char>(byte)] = next;
     at = next;
   }
   if (!nodes_[at].token) nodes_[at].token = token;

@@ -20,8 +20,9 @@ class TokenTrie {
 
   struct Node {
     std::uint32_t child = kNone, sibling = kNone;
-    std::uint32_t depth = 0;       // bytes from the root
-    std::optional<TokenId> token;  // that ends here
+    std::uint32_t next_group = kNone;  // of the first of its group: see child_or_new()
+    std::uint32_t depth = 0;           // bytes from the root
+    std::optional<TokenId> token;      // that ends here
     char byte = 0;
   };
 
@@ -35,6 +36,9 @@ class TokenTrie {
   std::uint32_t child_of(std::uint32_t node, char byte) const;
 
  private:
+  // Siblings whose bytes have the same upper half are a group and stand in a row, so that 32 are passed at most.
+  std::uint32_t child_or_new(std::uint32_t parent, char byte);
+
   struct Child {
     char byte;
     std::uint32_t node;
