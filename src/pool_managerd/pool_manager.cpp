@@ -71,6 +71,9 @@ constexpr std::int64_t kSlowHeaderMs = 2'000, kSlowFileMs = 10'000;
 // Before orchestratord gives up waiting and takes the pool for lost.
 constexpr std::int64_t kHeaderTooLongMs = 20'000;
 constexpr std::int64_t kCheckAgainMs = 60'000;
+// How often, and after how long each time, a process that begins to end is looked at before an answer.
+constexpr int kEndingLooks = 100;
+constexpr std::int64_t kEndingLookMs = 10;
 
 net::ServerOptions server_options(const config::Config& config, const registration::NodeAccess& access) {
   const Bind bind = split_bind(config.pool_managerd.bind);
@@ -127,6 +130,7 @@ class PoolManager::Impl {
   void on_main(std::function<void()> fn) { loop_.post(std::move(fn)); }
   wl::RequestId remember(ExchangePtr exchange);
   wire::PoolState state();
+  void answer_state(const ExchangePtr& exchange, int looks);
 
   void step(const wl::Event& event);
   // Where this process reaches a worker that others reach at `uri`.
@@ -380,7 +384,7 @@ control_api::Operations PoolManager::Impl::operations() {
   out.state = [this](ExchangePtr exchange) {
     on_main([this, exchange] {
       link_->heard();
-      exchange->respond(net::http::json_response(200, wire::encode(state())));
+      answer_state(exchange, kEndingLooks);
     });
   };
   out.health = [this](ExchangePtr exchange) {
@@ -530,14 +534,23 @@ void PoolManager::Impl::look_at_directories() {
       });
 }
 
-wire::PoolState PoolManager::Impl::state() {
-  // Whoever asks because a connection to a worker broke is told of its end, not of what it was a moment before.
+// Whoever asks because a connection to a worker broke is told how the worker ended, not what it was a moment before. One that begins to
+// end has ended soon, with a report that says why; one that does not has failed.
+void PoolManager::Impl::answer_state(const ExchangePtr& exchange, int looks) {
   for (const wire::WorkerInfo& worker : lifecycle_.workers()) {
     const WorkerId id(worker.worker_id);
-    const bool has_jobs =
-        worker.status != wire::WorkerStatus::kStarting && worker.status != wire::WorkerStatus::kFailed;
-    if (has_jobs && workers_->is_ending(id)) step(wl::Leaving{id});
+    if (worker.status == wire::WorkerStatus::kFailed || !workers_->is_ending(id)) continue;
+    if (looks > 0) {
+      return runtime_.post_after(kEndingLookMs, [this, exchange, looks] {
+        on_main([this, exchange, looks] { answer_state(exchange, looks - 1); });
+      });
+    }
+    if (worker.status != wire::WorkerStatus::kStarting) step(wl::Leaving{id});
   }
+  exchange->respond(net::http::json_response(200, wire::encode(state())));
+}
+
+wire::PoolState PoolManager::Impl::state() {
   const base::Time now = clock_.now();
   wire::PoolState out;
   out.pool_id = options_.config.pool_managerd.pool_id;
