@@ -217,6 +217,34 @@ TEST_F(Kept, AResultOfAJobThatAnotherVersionSubmittedIsThatOfTheJob) {
   EXPECT_NE(client->body.find(R"("code":"TIMEOUT")"), std::string::npos) << client->body;
 }
 
+// It may do so for long, as where a pool that has the model is gone for good.
+TEST_F(Kept, AResultThatWaitsSaysForWhat) {
+  struct SilentStore final : IdleStore {
+    void find_task(std::string, Found done) override {
+      done(base::fail(base::ErrorCode::kStoreUnavailable, "the database does not answer"));
+    }
+  } store;
+  net::testing::InlineExecutor request_executor;
+  context_.store = &store;
+  context_.request_executor = &request_executor;
+  const wire::SubmitRequest request{.model = "m",
+                                    .prompt = wire::TextOrTokens{.text = "p"},
+                                    .task_id = "1",
+                                    .result = wire::ResultRequest{.keep_ms = 1000}};
+  boost::json::object facts{{"request", wire::encode(request)}, {"caller", tasks::to_json(kOwner)}};
+  keep("result_" + uuid_of_name("llama-orch result of lab:1"), tasks::KeptResults::kKind,
+       boost::json::serialize(facts));
+  tasks::KeptResults results(context_, submitter_);
+  results.resume();
+  thread_.run_for(1);
+  const auto client = std::make_shared<NotingExchange>();
+  results.answer("lab:1", client);
+  ASSERT_TRUE(client->refused);
+  EXPECT_EQ(client->refused->code, base::ErrorCode::kConflict);
+  EXPECT_NE(client->refused->message.find("the database does not answer"), std::string::npos)
+      << client->refused->message;
+}
+
 // A request of a few bytes has much read, but not as much as its tenant may keep.
 TEST_F(Kept, ResponsesThatARequestRefersToAreBoundedTogetherBeforeAnyIsRead) {
   config_.orchestratord.limits.request_bytes_max = 1024;

@@ -77,6 +77,7 @@ void KeptResults::run(const OpenPtr& open) {
     // Where the job runs under another name, the result is found under its own all the same; its events are those of the job that runs.
     now.reply.job_id = first.job_id;
     now.reply.task_id = first.task_id;
+    open->waits_for.clear();
     answer_created(open, std::move(now));
   };
   run_deferred(context_, submitter_, open->job,
@@ -110,6 +111,7 @@ void KeptResults::on_done(const OpenPtr& open, base::Result<net::Response> answe
   }
   // It was accepted once, so it waits for what passes.
   if (may_pass(context_, answer.error())) {
+    open->waits_for = answer.error().message;
     return context_.files->post_after(kDeferredRetryMs, [this, open] { run(open); });
   }
   keep(open, net::http::error_response(answer.error(), open->job->submission.correlation_id));
@@ -138,7 +140,12 @@ base::Result<const store::blobs::Blob*> KeptResults::find(const std::string& tas
                       "no result of this job is kept: it did not ask for that (result.keep_ms), or its time is over");
   }
   if (!blob->facts.expires_unix_ms) {
-    return base::fail(ErrorCode::kConflict, "the job has not ended; GET /v2/tasks/{id} says how far it is");
+    const auto open = open_.find(blob->id);
+    std::string message = "the job has not ended; GET /v2/tasks/{id} says how far it is";
+    if (open != open_.end() && !open->second->waits_for.empty()) {
+      message = "the job is tried again, for it was refused: " + open->second->waits_for;
+    }
+    return base::fail(ErrorCode::kConflict, std::move(message));
   }
   return blob;
 }

@@ -38,6 +38,7 @@ class KeptResults {
     DeferredJobPtr job;
     std::int64_t keep_ms = 0;
     std::optional<std::int64_t> asked_unix_ms{};  // of an earlier process
+    std::string waits_for{};                      // what the last try was refused for; empty once one is admitted
     Submitter::Done created{};  // until the first try is admitted or refused, or its job is found to have failed
     // The same task, submitted again meanwhile.
     std::vector<std::pair<Submission, Submitter::Done>> repeated{};
