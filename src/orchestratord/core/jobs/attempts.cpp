@@ -226,11 +226,23 @@ std::span<const std::string> Attempts::refused_by(const Job& job) const {
   return std::span(group(job.group).placement.avoid_pools).subspan(job.spec.placement.avoid_pools.size());
 }
 
+// Closed, unhealthy and full ones, too: its jobs wait for these with a reason. In a pool that can never run them they end with the refusal.
+bool Attempts::has_pool_left(const JobGroup& l, const std::optional<base::PoolId>& refuser) const {
+  return std::ranges::any_of(registry_.pools(), [&](const auto& item) {
+    const auto& [pool_id, pool] = item;
+    const auto accepts = [&, id = pool_id](const pools::Place& place) {
+      return tier(l, id, place.mask) != placement::Tier::kExcluded;
+    };
+    return pool_id != refuser &&
+           std::ranges::any_of(pools::places_for(pool, l.facts.devices, l.placement.require_device_mask), accepts);
+  });
+}
+
 // Workers of its pool have a version that does not know all that the job asks for; those of another pool may have a newer one.
 bool Attempts::go_elsewhere(Job& job, const Error& error) {
   if (job.status != JobStatus::kDispatched) return false;  // it was begun
   const JobGroup& refused = group(job.group);
-  if (!s_.workers.has_other_pool(refused, {}, job.pool_id, Workers::When::kEver)) {
+  if (!has_pool_left(refused, job.pool_id)) {
     if (!s_.pools.pools_expected()) return false;
     retry(job, error);
     return true;
@@ -264,8 +276,7 @@ void Attempts::regroup_refused() {
     const auto is_forgotten = [&](const std::string& id) {
       return std::ranges::find(pools, base::PoolId(id)) != pools.end();
     };
-    if (std::ranges::none_of(refused_by(refused), is_forgotten) &&
-        s_.workers.has_other_pool(group(refused.group), {}, std::nullopt, Workers::When::kEver)) {
+    if (std::ranges::none_of(refused_by(refused), is_forgotten) && has_pool_left(group(refused.group), std::nullopt)) {
       continue;
     }
     Job& job = jobs_.at(arrival);

@@ -126,6 +126,8 @@ class Attempts : Handler {
   bool may_run_again(const Job& job) const { return job.spec.model.replayable || job.tokens_out == 0; }
   // Whether its fate is decided: it goes back to the queue, uncounted where another pool may run it.
   bool go_elsewhere(Job& job, const base::Error& error);
+  // Whether a registered pool beside `refuser` has a place that the group's placement accepts.
+  bool has_pool_left(const JobGroup& group, const std::optional<base::PoolId>& refuser) const;
   // The pools that its group avoids and the job itself does not.
   std::span<const std::string> refused_by(const Job& job) const;
   void back_to_queue(Job& job, std::int64_t ready_at_ms);

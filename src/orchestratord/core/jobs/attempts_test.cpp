@@ -379,6 +379,29 @@ TEST_F(AnOldWorkerRefused, JobsGoBackToAPoolThatWasStartedAnew) {
   EXPECT_EQ(d.only<Finish>().status, JobStatus::kCompleted);
 }
 
+// What an operator has closed is left to wait for: neither a pool that has nothing to do with it nor another refusal ends the wait.
+TEST_F(AnOldWorkerRefused, JobsWaitForAPoolThatIsClosed) {
+  d.send(DrainPool{RequestId{90}, base::PoolId("pool-2"), 600'000});
+  d.see(d.pool_state("pool-3", 0));
+  auto other = d.pool_state("pool-3", 0);
+  other.boot_id = "boot-2";
+  d.see(other);
+  EXPECT_TRUE(d.none<Execute>()) << d.dump();
+  EXPECT_TRUE(d.none<Finish>()) << d.dump();
+  d.lose(d.run("j3"), ErrorCode::kVersionMismatch);
+  EXPECT_TRUE(d.none<Finish>()) << d.dump();
+  for (const char* job : {"j2", "j3"}) {
+    const auto reason = d.query(job).reason.value_or(wire::WaitReason{});
+    EXPECT_NE(reason.human.find("pool-1"), std::string::npos) << job << ": " << reason.human;
+  }
+  d.send(UndrainPool{RequestId{91}, base::PoolId("pool-2")});
+  EXPECT_TRUE(d.none<Execute>()) << "j1 still runs there";
+  d.end(j1.execution);
+  const auto j2 = d.only<Execute>();
+  EXPECT_EQ(j2.job_id, base::JobId("j2"));
+  EXPECT_EQ(j2.worker_id, base::WorkerId("w2"));
+}
+
 // Clients decide how often a job asks for what workers do not know.
 TEST_F(AnOldWorkerRefused, ManyRefusalsDoNotFillTheLog) {
   std::int64_t lines = 0;
