@@ -226,8 +226,13 @@ std::span<const std::string> Attempts::refused_by(const Job& job) const {
   return std::span(group(job.group).placement.avoid_pools).subspan(job.spec.placement.avoid_pools.size());
 }
 
-// Closed, unhealthy and full ones, too: its jobs wait for these with a reason. In a pool that can never run them they end with the refusal.
+// Closed, unhealthy and full ones, too, and those that are being restarted: its jobs wait for these with a reason. In a pool that can never
+// run them they end with the refusal.
 bool Attempts::has_pool_left(const JobGroup& l, const std::optional<base::PoolId>& refuser) const {
+  const auto may_run_them = [&](const base::PoolId& id) {
+    return id != refuser && tier(l, id, l.placement.require_device_mask.value_or("")) != placement::Tier::kExcluded;
+  };
+  if (std::ranges::any_of(s_.pools.awaited(), may_run_them)) return true;
   return std::ranges::any_of(registry_.pools(), [&](const auto& item) {
     const auto& [pool_id, pool] = item;
     const auto accepts = [&, id = pool_id](const pools::Place& place) {

@@ -97,7 +97,7 @@ class Attempts : Handler {
   void outcome_failed(const Job& job, const base::Error& error);
   void answer_cancels(Job& job, JobStatus status);
   void forget(Job& job);
-  // Another process runs the pool, or it is gone: jobs that its workers refused may go there again, and so may those that have nowhere
+  // Another process runs the pool, or it is gone for good: jobs that its workers refused may go there again, and so may those that have nowhere
   // else to go, from the next pass on.
   void forget_refusals(const base::PoolId& pool);
   // At the begin of a pass over all groups.
@@ -126,7 +126,7 @@ class Attempts : Handler {
   bool may_run_again(const Job& job) const { return job.spec.model.replayable || job.tokens_out == 0; }
   // Whether its fate is decided: it goes back to the queue, uncounted where another pool may run it.
   bool go_elsewhere(Job& job, const base::Error& error);
-  // Whether a registered pool beside `refuser` has a place that the group's placement accepts.
+  // Whether a pool beside `refuser` is left whose places the group's placement accepts.
   bool has_pool_left(const JobGroup& group, const std::optional<base::PoolId>& refuser) const;
   // The pools that its group avoids and the job itself does not.
   std::span<const std::string> refused_by(const Job& job) const;

@@ -326,6 +326,10 @@ struct AnOldWorkerRefused : testing::Test {
   }
   // It is asked again, and that is the end of the job.
   void expect_end(const std::string& job) {
+    expect_refusal(job);
+    EXPECT_TRUE(d.none<Execute>()) << d.dump();
+  }
+  void expect_refusal(const std::string& job) {
     const auto again = d.only<Execute>();
     EXPECT_EQ(again.job_id, base::JobId(job));
     EXPECT_EQ(again.worker_id, base::WorkerId("w1"));
@@ -334,7 +338,17 @@ struct AnOldWorkerRefused : testing::Test {
     EXPECT_EQ(end.job_id, base::JobId(job));
     EXPECT_EQ(end.error->code, ErrorCode::kVersionMismatch);
     EXPECT_NE(end.error->message.find("pool-1"), std::string::npos) << end.error->message;
+  }
+  void expect_nothing() {
     EXPECT_TRUE(d.none<Execute>()) << d.dump();
+    EXPECT_TRUE(d.none<Finish>()) << d.dump();
+  }
+  // A pool that nothing waits for.
+  void reboot_another() {
+    d.see(d.pool_state("pool-3", 0));
+    auto other = d.pool_state("pool-3", 0);
+    other.boot_id = "boot-2";
+    d.see(other);
   }
   Driver d;
   Execute j1;
@@ -342,6 +356,52 @@ struct AnOldWorkerRefused : testing::Test {
 
 // Jobs that wait there, and one that runs there and comes back.
 TEST_F(AnOldWorkerRefused, JobsThatWaitForAPoolThatLeavesEnd) {
+  d.send(PoolDeregistered{RequestId{90}, base::PoolId("pool-2")});
+  expect_nothing();
+  d.lose(j1.execution);
+  for (int i = 0; i < 29; ++i) {
+    d.after_ms(10'000);
+    expect_nothing();
+    d.see(state("pool-1", "w1", "old"));
+    expect_nothing();
+  }
+  EXPECT_EQ(d.query("j2").reason->code, "WAITING_FOR_POOL");
+  d.after_ms(10'000);
+  expect_refusal("j1");
+  expect_end("j2");
+}
+
+// A node is restarted: its pool leaves in good order and is back within the time that a silent one has.
+TEST_F(AnOldWorkerRefused, JobsWaitForAPoolThatIsRestarted) {
+  d.send(PoolDeregistered{RequestId{90}, base::PoolId("pool-2")});
+  d.lose(j1.execution);
+  d.after_ms(5000);
+  reboot_another();
+  expect_nothing();
+  d.lose(d.run("j3"), ErrorCode::kVersionMismatch);
+  expect_nothing();
+  auto back = state("pool-2", "w4", "new");
+  back.boot_id = "boot-2";
+  d.see(back);
+  for (const char* job : {"j1", "j2", "j3"}) {
+    const auto again = d.only<Execute>();
+    EXPECT_EQ(again.job_id, base::JobId(job));
+    EXPECT_EQ(again.worker_id, base::WorkerId("w4"));
+    d.end(again.execution);
+    EXPECT_EQ(d.only<Finish>().status, JobStatus::kCompleted);
+  }
+}
+
+TEST_F(AnOldWorkerRefused, JobsGoBackToAPoolThatWasRestarted) {
+  d.send(PoolDeregistered{RequestId{90}, base::PoolId("pool-1")});
+  expect_nothing();
+  auto upgraded = state("pool-1", "w3", "new");
+  upgraded.boot_id = "boot-2";
+  d.see(upgraded);
+  EXPECT_EQ(d.only<Execute>().job_id, base::JobId("j2"));
+}
+
+TEST_F(AnOldWorkerRefused, JobsThatWaitForAPoolThatIsUnpairedEnd) {
   d.send(PoolDeregistered{{}, base::PoolId("pool-2")});
   expect_end("j2");
   d.lose(j1.execution);
@@ -363,10 +423,7 @@ TEST_F(AnOldWorkerRefused, JobsThatWaitForAPoolThatIsForgottenEnd) {
 
 // It comes back with workers of another version, as after an upgrade. Of another pool that says nothing.
 TEST_F(AnOldWorkerRefused, JobsGoBackToAPoolThatWasStartedAnew) {
-  d.see(d.pool_state("pool-3", 0));
-  auto other = d.pool_state("pool-3", 0);
-  other.boot_id = "boot-2";
-  d.see(other);
+  reboot_another();
   EXPECT_TRUE(d.none<Execute>()) << d.dump();
   auto upgraded = state("pool-1", "w3", "new");
   upgraded.boot_id = "boot-2";
@@ -382,14 +439,10 @@ TEST_F(AnOldWorkerRefused, JobsGoBackToAPoolThatWasStartedAnew) {
 // What an operator has closed is left to wait for: neither a pool that has nothing to do with it nor another refusal ends the wait.
 TEST_F(AnOldWorkerRefused, JobsWaitForAPoolThatIsClosed) {
   d.send(DrainPool{RequestId{90}, base::PoolId("pool-2"), 600'000});
-  d.see(d.pool_state("pool-3", 0));
-  auto other = d.pool_state("pool-3", 0);
-  other.boot_id = "boot-2";
-  d.see(other);
-  EXPECT_TRUE(d.none<Execute>()) << d.dump();
-  EXPECT_TRUE(d.none<Finish>()) << d.dump();
+  reboot_another();
+  expect_nothing();
   d.lose(d.run("j3"), ErrorCode::kVersionMismatch);
-  EXPECT_TRUE(d.none<Finish>()) << d.dump();
+  expect_nothing();
   for (const char* job : {"j2", "j3"}) {
     const auto reason = d.query(job).reason.value_or(wire::WaitReason{});
     EXPECT_NE(reason.human.find("pool-1"), std::string::npos) << job << ": " << reason.human;

@@ -206,8 +206,13 @@ void DesiredStates::let_go(const base::PoolId& id, PoolControl& control) {
     const auto on_its_way = [](const auto& item) { return !item.second.answered; };
     if (std::any_of(pool->workers.begin(), pool->workers.end(), on_its_way)) return;
   }
+  const bool was_registered = registry_.find_pool(id) != nullptr;
   for (const GoneWorker& gone : registry_.drop_pool(id)) s_.workers.worker_gone(gone, std::nullopt);
-  s_.attempts.forget_refusals(id);
+  if (was_registered && !control.leavers.empty()) {
+    s_.pools.pool_left(id);
+  } else {
+    s_.attempts.forget_refusals(id);  // it was unpaired
+  }
   recheck_.all();
   pool_deregistered(id, control);
 }

@@ -59,6 +59,11 @@ void Pools::arm_pool_timer(const base::PoolId& id, std::int64_t when_ms) {
   pool_timers_[id] = timers_.arm(when_ms, {.kind = TimerKind::kPool, .name = id.value});
 }
 
+void Pools::pool_left(const base::PoolId& id) {
+  awaited_.insert(id);
+  arm_pool_timer(id, now_.mono_ms + config_.pool_offline_grace_ms);
+}
+
 void Pools::on(PoolSeen& e) {
   const base::PoolId id(e.state.pool_id);
   const Changes changes = registry_.apply(e.state, e.request ? std::nullopt : std::optional(e.asked_ms), now_);
@@ -75,7 +80,8 @@ void Pools::on(PoolSeen& e) {
     s_.desired.pool_replaced(other);
     s_.attempts.forget_refusals(other);
   }
-  if (changes.rebooted) s_.attempts.forget_refusals(id);  // its workers may have another version now
+  const bool was_awaited = awaited_.erase(id) > 0;
+  if (changes.rebooted || was_awaited) s_.attempts.forget_refusals(id);  // its workers may have another version now
   s_.desired.pool_back(id, changes.rebooted);
   const bool is_news = changes.is_new || changes.moved || changes.rebooted || changes.recovered;
   // Of a pool that was removed while it was asked, only its own report names an address that calls may go to. So the first one
@@ -173,7 +179,10 @@ void Pools::on(PoolUnreachable& e) {
 void Pools::check_pool(const base::PoolId& id) {
   pool_timers_.erase(id);
   Pool* pool = registry_.find_pool(id);
-  if (!pool) return;
+  if (!pool) {
+    if (awaited_.erase(id) > 0) s_.attempts.forget_refusals(id);
+    return;
+  }
   const std::int64_t interval_ms = config_.heartbeat.interval_ms;
   const std::int64_t unhealthy_at_ms = pool->last_seen_ms + interval_ms * config_.heartbeat.missed_threshold;
   const std::int64_t gone_at_ms = unhealthy_at_ms + config_.pool_offline_grace_ms;
@@ -198,7 +207,8 @@ void Pools::check_pool(const base::PoolId& id) {
 
 void Pools::verify() const {
   for (const auto& [id, pool] : registry_.pools())
-    ASSERT(pool_timers_.contains(id), "pool {} is not watched", id.value);
+    ASSERT(pool_timers_.contains(id) && !awaited_.contains(id), "pool {} is not watched", id.value);
+  for (const base::PoolId& id : awaited_) ASSERT(pool_timers_.contains(id), "pool {} is awaited for ever", id.value);
 }
 
 }  // namespace llorch::orchestratord::core

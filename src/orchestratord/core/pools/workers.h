@@ -91,6 +91,10 @@ class Pools : Handler {
   void expect_endpoint(const std::string& endpoint, std::int64_t until_ms);
   void check_endpoint(const std::string& endpoint);
   bool pools_expected() const;
+  // It has left in good order, as a node does that is restarted.
+  void pool_left(const base::PoolId& id);
+  // Those that have left so and may be back: for as long as a silent one is kept.
+  const std::set<base::PoolId>& awaited() const { return awaited_; }
 
   void verify() const;
 
@@ -102,6 +106,7 @@ class Pools : Handler {
 
   base::LogLimiter conflict_lines_{10, 10'000};  // who claims what another one has decides how often
   std::map<base::PoolId, TimerQueue::Handle> pool_timers_;
+  std::set<base::PoolId> awaited_;                          // none is registered
   std::map<std::string, std::int64_t> expected_endpoints_;  // -> until when they may have what nobody has
 };
 
