@@ -12,7 +12,9 @@ namespace llorch::orchestratord::streams {
 namespace {
 
 // A client's socket queue is filled by kWriteBytes at a time while it holds less than kQueuedBytesMax, and again below kQueuedBytesLow:
-// it holds kUnsentBytesMax at most. No tenant's share counts these bytes, so they are fewer than the kernel holds for a connection.
+// it holds kUnsentBytesMax at most and, beyond that, what is rendered as one: an event, or the closing events, of which those of
+// /v1/responses hold the whole output several times. No tenant's share counts these bytes; without the closing events they are fewer
+// than the kernel holds for a connection.
 constexpr std::size_t kWriteBytes = 16 << 10;
 constexpr std::size_t kQueuedBytesMax = Stream::kUnsentBytesMax - kWriteBytes;
 constexpr std::size_t kQueuedBytesLow = 16 << 10;
