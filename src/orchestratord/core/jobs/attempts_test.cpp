@@ -365,7 +365,7 @@ TEST_F(AnOldWorkerRefused, JobsThatWaitForAPoolThatLeavesEnd) {
     d.see(state("pool-1", "w1", "old"));
     expect_nothing();
   }
-  EXPECT_EQ(d.query("j2").reason->code, "WAITING_FOR_POOL");
+  EXPECT_EQ(d.query("j1").reason->code, "WAITING_FOR_POOL");
   d.after_ms(10'000);
   expect_refusal("j1");
   expect_end("j2");
