@@ -63,7 +63,13 @@ class Env {
   std::vector<Command>* out_ = nullptr;  // of the step that runs
   TimerQueue timers_;
   Recheck recheck_;
-  std::map<std::string_view, base::LogLimiter> limited_lines_;  // by event
+  struct LineKind {
+    std::string_view event;
+    base::LogLevel level;
+    std::string pool_id;  // of what a node causes; else ""
+    auto operator<=>(const LineKind&) const = default;
+  };
+  std::map<LineKind, base::LogLimiter> limited_lines_;
   bool draining_ = false;
 };
 
@@ -102,8 +108,8 @@ class Owner {
            std::vector<base::LogField> fields = {}) const {
     log(level, event, nullptr, std::move(human), std::move(fields));
   }
-  // The same of what clients or pools decide how often it happens: so many lines of an event in each period, as many as honest ones
-  // cause. REQUIRES: `event` is a literal.
+  // The same of what clients or pools decide how often it happens: so many lines of an event and level in each period, as many as honest
+  // ones cause; without a job, of each pool. REQUIRES: `event` is a literal.
   void log_limited(base::LogLevel level, std::string_view event, const Job* job, std::string human,
                    std::vector<base::LogField> fields = {}) const;
   void count(Metric metric, std::string_view label = {}, std::int64_t value = 1, Priority priority = {}) const {

@@ -247,10 +247,21 @@ void State::check_drained() {
   emit(Drained{});
 }
 
+namespace {
+std::string pool_of(const std::vector<base::LogField>& fields) {
+  const auto field = std::ranges::find(fields, "pool_id", &base::LogField::name);
+  return field == fields.end() ? std::string() : std::get<std::string>(field->value);
+}
+}  // namespace
+
 void Owner::log_limited(base::LogLevel level, std::string_view event, const Job* job, std::string human,
                         std::vector<base::LogField> fields) const {
-  constexpr std::int64_t kLinesMax = 100, kPeriodMs = 10'000;  // a cluster that comes back tells of all its workers
-  base::LogLimiter& lines = env_.limited_lines_.try_emplace(event, kLinesMax, kPeriodMs).first->second;
+  constexpr std::int64_t kLinesMax = 100, kPeriodMs = 10'000;  // a pool that comes back tells of all its workers
+  constexpr std::size_t kKindsMax = 10'000;
+  Env::LineKind kind{event, level, job ? std::string() : pool_of(fields)};
+  // Beyond that, pools that have come and gone: they share one.
+  if (env_.limited_lines_.size() >= kKindsMax && !env_.limited_lines_.contains(kind)) kind.pool_id.clear();
+  base::LogLimiter& lines = env_.limited_lines_.try_emplace(std::move(kind), kLinesMax, kPeriodMs).first->second;
   const auto left_out = lines.admit(now_.mono_ms);
   if (!left_out) return;
   if (*left_out > 0) fields.emplace_back("left_out_before", *left_out);

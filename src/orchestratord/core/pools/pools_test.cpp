@@ -171,6 +171,9 @@ TEST(Pools, ANodeThatComesAgainAndAgainDoesNotFillTheLog) {
   }
   for (const char* event : {"pool.registered", "worker.ready", "worker.gone"}) EXPECT_EQ(lines[event], 100) << event;
   EXPECT_TRUE(left_out.empty());
+  d.see(d.pool_state("pool-2"));
+  EXPECT_EQ(std::ranges::count(d.all<Log>(), "pool.registered", &Log::event), 1)
+      << "another node does not lose its lines";
   d.after_ms(10'000);
   tell(500);
   EXPECT_EQ(lines["pool.registered"], 101);
