@@ -145,7 +145,8 @@ void State::fire(const Timer& timer) {
     case TimerKind::kCancelAnswer:
       return with_job([&](Job& job) {
         job.answer_timer.reset();
-        log(base::LogLevel::kWarn, "job.cancel_slow", &job, "The store has not confirmed a cancellation in time.");
+        log_limited(base::LogLevel::kWarn, "job.cancel_slow", &job,
+                    "The store has not confirmed a cancellation in time.");
         attempts.answer_cancels(job, JobStatus::kRunning);
       });
     case TimerKind::kRunningRetry:

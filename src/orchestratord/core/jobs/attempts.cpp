@@ -446,8 +446,8 @@ void Attempts::abort_timer(Execution& found) {
   const Execution x = found;
   release(found);
   Job* job = jobs_.find(x.job);
-  log(base::LogLevel::kWarn, "cancel.deadline_exceeded", job, "A worker did not confirm an abort in time.",
-      {{"worker_id", x.worker_id}});
+  log_limited(base::LogLevel::kWarn, "cancel.deadline_exceeded", job, "A worker did not confirm an abort in time.",
+              {{"worker_id", x.worker_id}});
   if (!job || job->execution.get() != x.id) return;
   Jobs::detach(*job);
   if (x.retry_error) return retry(*job, *x.retry_error);
