@@ -455,6 +455,18 @@ TEST_F(AnOldWorkerRefused, JobsWaitForAPoolThatIsClosed) {
   EXPECT_EQ(j2.worker_id, base::WorkerId("w2"));
 }
 
+// A model whose context has grown: the worker of pool-1 has too little of it for the newer job.
+TEST_F(AnOldWorkerRefused, AJobThatComesBackLeavesTheFactsOfANewerOne) {
+  auto newer = Driver::spec("j3", {});
+  newer.model.context_length = 2000;
+  d.send(Submit{{++d.requests}, newer});
+  EXPECT_TRUE(d.none<Execute>()) << d.dump();
+  auto anew = state("pool-1", "w1", "old");
+  anew.boot_id = "boot-2";
+  d.see(anew);
+  EXPECT_TRUE(d.none<Execute>()) << d.dump();
+}
+
 // Clients decide how often a job asks for what workers do not know.
 TEST_F(AnOldWorkerRefused, ManyRefusalsDoNotFillTheLog) {
   std::int64_t lines = 0;

@@ -81,7 +81,10 @@ void JobGroups::leave(const Job& job) {
 
 void JobGroups::regroup(Job& job, GroupIndex index) {
   leave(job);
-  enter(job, index);
+  JobGroup& l = at(index);
+  if (l.jobs == 0) l.facts = job.spec.model;  // else a newer job's may stand there, as they do in the model
+  ++l.jobs.value_;
+  job.group = index;
   if (queue_.find(job.arrival)) queue_.regroup(job.arrival, index);
 }
 
