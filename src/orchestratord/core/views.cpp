@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/join.h"
 #include "orchestratord/core/state.h"
 
 namespace llorch::orchestratord::core {
@@ -170,9 +171,9 @@ wire::WaitReason Views::wait_reason(const Job& job, const std::optional<placemen
       break;
     case WaitCode::kRestart: human = "orchestratord is stopping; the job goes on when it is back."; break;
   }
-  if (l.placement.avoid_pools.size() > job.spec.placement.avoid_pools.size()) {
-    human += fmt::format(" Workers of pool {} have a version that does not know all that the job asks for.",
-                         l.placement.avoid_pools.back());
+  if (const auto pools = refused_by(l, job.spec); !pools.empty()) {
+    human += fmt::format(" Workers of pool{} {} have a version that does not know all that the job asks for.",
+                         pools.size() == 1 ? "" : "s", base::join(pools, ", "));
   }
   if (l.advice) human += " " + s_.review.advice_text(*l.advice);
   return {std::string(placement::code(wait)), std::move(human), load_percent};

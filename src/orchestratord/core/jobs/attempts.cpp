@@ -212,7 +212,7 @@ void Attempts::attempt_failed(Job& job, Error error) {
   if (jobs::is_transient(error.code)) return retry(job, std::move(error));
   if (error.code == ErrorCode::kVersionMismatch) {
     std::string pools;
-    for (const std::string& pool : refused_by(job)) pools += pool + ", ";
+    for (const std::string& pool : refused_by(group(job.group), job.spec)) pools += pool + ", ";
     error.message = fmt::format("Pool {}: {}", pools + job.pool_id->value, error.message);
     error = std::move(error).with("pool_id", job.pool_id->value);
     if (go_elsewhere(job, error)) return;
@@ -220,10 +220,6 @@ void Attempts::attempt_failed(Job& job, Error error) {
   log_limited(base::LogLevel::kWarn, "job.failed", &job, "A job failed on its worker.",
               {{"code", error.name()}, {"message", error.message}});
   fail(job, std::move(error));
-}
-
-std::span<const std::string> Attempts::refused_by(const Job& job) const {
-  return std::span(group(job.group).placement.avoid_pools).subspan(job.spec.placement.avoid_pools.size());
 }
 
 // Closed, unhealthy and full ones, too, and those that are being restarted: its jobs wait for these with a reason. In a pool that can never
@@ -281,7 +277,8 @@ void Attempts::regroup_refused() {
     const auto is_forgotten = [&](const std::string& id) {
       return std::ranges::find(pools, base::PoolId(id)) != pools.end();
     };
-    if (std::ranges::none_of(refused_by(refused), is_forgotten) && has_pool_left(group(refused.group), std::nullopt)) {
+    if (std::ranges::none_of(refused_by(group(refused.group), refused.spec), is_forgotten) &&
+        has_pool_left(group(refused.group), std::nullopt)) {
       continue;
     }
     Job& job = jobs_.at(arrival);

@@ -1,7 +1,6 @@
 #pragma once
 // The way of a job: admitted, run in attempts, ended. The tables are those of Jobs, JobGroups, Ledger and Commits.
 #include <array>
-#include <span>
 
 #include "base/log_limiter.h"
 #include "orchestratord/core/queue/job_groups.h"
@@ -128,8 +127,6 @@ class Attempts : Handler {
   bool go_elsewhere(Job& job, const base::Error& error);
   // Whether a pool beside `refuser` is left whose places the group's placement accepts.
   bool has_pool_left(const JobGroup& group, const std::optional<base::PoolId>& refuser) const;
-  // The pools that its group avoids and the job itself does not.
-  std::span<const std::string> refused_by(const Job& job) const;
   void back_to_queue(Job& job, std::int64_t ready_at_ms);
   void put_back(Job& job);
   void finish(Job& job, Outcome outcome);

@@ -455,6 +455,15 @@ TEST_F(AnOldWorkerRefused, JobsWaitForAPoolThatIsClosed) {
   EXPECT_EQ(j2.worker_id, base::WorkerId("w2"));
 }
 
+TEST_F(AnOldWorkerRefused, AJobTellsAllPoolsThatRefusedIt) {
+  d.see(state("pool-3", "w3", "new"));
+  const auto j2 = d.only<Execute>();
+  EXPECT_EQ(j2.pool_id, base::PoolId("pool-3"));
+  d.lose(j2.execution, ErrorCode::kVersionMismatch);
+  const auto reason = d.query("j2").reason.value_or(wire::WaitReason{});
+  EXPECT_NE(reason.human.find("Workers of pools pool-1, pool-3 have a version"), std::string::npos) << reason.human;
+}
+
 // A model whose context has grown: the worker of pool-1 has too little of it for the newer job.
 TEST_F(AnOldWorkerRefused, AJobThatComesBackLeavesTheFactsOfANewerOne) {
   auto newer = Driver::spec("j3", {});

@@ -209,4 +209,8 @@ bool accepts(const JobGroup& l, const Worker& worker) {
   return tier(l, worker.pool_id, worker.info.gpu_id) != Tier::kExcluded;
 }
 
+std::span<const std::string> refused_by(const JobGroup& l, const jobs::JobSpec& spec) {
+  return std::span(l.placement.avoid_pools).subspan(spec.placement.avoid_pools.size());
+}
+
 }  // namespace llorch::orchestratord::core

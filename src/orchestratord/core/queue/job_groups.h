@@ -1,6 +1,7 @@
 #pragma once
 // The models that jobs ask for, and the groups in which their jobs wait.
 #include <deque>
+#include <span>
 
 #include "orchestratord/core/placement/estimate.h"
 #include "orchestratord/core/placement/eviction.h"
@@ -73,6 +74,8 @@ struct JobGroup : GroupKey {
 
 placement::Tier tier(const JobGroup& group, const base::PoolId& pool, const std::string& gpu_id);
 bool accepts(const JobGroup& group, const Worker& worker);
+// The pools that the group of a job avoids and the job itself does not: their workers have refused it.
+std::span<const std::string> refused_by(const JobGroup& group, const jobs::JobSpec& spec);
 
 // Keeps the queue, its groups, and the reason for which each group waits.
 class JobGroups : Owner {
