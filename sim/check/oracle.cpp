@@ -465,6 +465,11 @@ void Oracle::on(const core::Log& c, const Disk& disk) {
     }
     return "";
   };
+  const bool is_read =
+      c.event == "worker.ready" || c.event == "worker.gone" || c.event == "worker.stop" || c.event == "pool.left";
+  if (is_read && std::ranges::find(c.fields, "left_out_before", &base::LogField::name) != c.fields.end()) {
+    violate(fmt::format("lines of {} were left out, by which this is checked", c.event));
+  }
   if (c.event == "worker.ready" || c.event == "worker.gone") {
     if (const auto it = starts_.find(std::string(field("worker_id"))); it != starts_.end()) {
       it->second.ready_ms = loop_.now_ms();

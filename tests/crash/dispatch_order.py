@@ -8,7 +8,8 @@ before batch, by `arrival` (the order of admission, a column of the job's row) w
 - after `job.retry` it keeps its place but may be passed until its backoff is over (and `SLACK_MS`, because a line is
   stamped when it is written, not when it was decided).
 
-All jobs use one model, so nothing but the order of the queue decides. Lines torn by a SIGKILL are skipped.
+All jobs use one model, so nothing but the order of the queue decides. Lines torn by a SIGKILL are skipped. Where orchestratord left lines
+out that are read here, the order is unknown, and that is a fault.
 """
 
 import datetime
@@ -17,6 +18,8 @@ import sqlite3
 
 SLACK_MS = 250
 RANK = {"interactive": 0, "batch": 1}
+ENDS = ("job.cancelled", "job.failed", "job.timeout", "stream.ended")
+READ = ("startup", "dispatch.sent", "admission.accepted", "job.retry", *ENDS)
 
 
 def unix_ms(rfc3339):
@@ -62,6 +65,8 @@ class Checker:
 
     def take(self, line):
         event, job_id = line.get("event"), line.get("job_id")
+        if event in READ and line.get("left_out_before"):
+            self.faults.append(f"{line['left_out_before']} lines of {event} were left out before {line['ts']}")
         if event == "startup":
             return self.start(unix_ms(line["ts"]))
         if event == "dispatch.sent":
@@ -70,7 +75,7 @@ class Checker:
             self.waiting[job_id] = (self.key(job_id), 0)
         elif event == "job.retry":
             self.waiting[job_id] = (self.key(job_id), unix_ms(line["ts"]) + line["backoff_ms"] + SLACK_MS)
-        elif event in ("job.cancelled", "job.failed", "job.timeout", "stream.ended"):
+        elif event in ENDS:
             self.waiting.pop(job_id, None)
         return None
 

@@ -46,6 +46,14 @@ def test_a_retried_job_may_be_passed_only_while_it_backs_off():
     assert order_faults(JOBS, run + [line("dispatch.sent", "b", 9)]) == 1
 
 
+def test_lines_that_were_left_out_are_a_fault():
+    lines = [line("admission.accepted", "a", 1), line("job.retry", "a", 2, backoff_ms=1), line("dispatch.sent", "a", 3)]
+    assert order_faults(JOBS, lines) == 0
+    lines[1]["left_out_before"] = 3
+    assert order_faults(JOBS, lines) == 1
+    assert order_faults(JOBS, [line("queue.dropped", "a", 1, left_out_before=3)]) == 0
+
+
 ANSWER = Answer((("2-aa", {"i": 0, "t": "x"}), ("3-bb", {"i": 1, "t": "y"})), "4-bb",
                 {"tokens_in": 1, "tokens_out": 2, "stop_reason": "eos", "receipt": None})
 
