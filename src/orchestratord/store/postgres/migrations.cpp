@@ -1,6 +1,8 @@
 #include "orchestratord/store/postgres/migrations.h"
 
+#include <chrono>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/log.h"
@@ -8,6 +10,8 @@
 
 namespace llorch::orchestratord::store::postgres {
 namespace {
+
+constexpr std::chrono::milliseconds kVacuumMax = std::chrono::minutes(2);
 
 base::Result<> apply(Connection& connection, const Migration& migration, std::int64_t now_unix_ms) {
   // A statement that writes every row anew takes as long as that takes; one that waits for somebody's lock does not wait for ever.
@@ -31,7 +35,8 @@ base::Result<std::vector<AppliedMigration>> read_applied(Connection& connection)
 
 // Where a migration has written the table anew, its visibility map is empty, and the server's own vacuum does not count that as a change. A
 // count from an index reads each row until then, and with some 10 GB may pass its time limit at each start. Decided by what the server says
-// of the table, so that a process that ended behind the migration leaves nothing undone. REQUIRES: no transaction is open.
+// of the table, so that a process that ended behind the migration leaves nothing undone. A start waits for kVacuumMax; of what was looked
+// through by then the server keeps note, and the next start goes on behind it. REQUIRES: no transaction is open.
 base::Result<> vacuum_rewritten(Connection& connection) {
   const Rows rewritten = TRY(connection.query(
       Query("SELECT count(*) FROM pg_class WHERE oid = to_regclass('llorch.jobs') AND relpages > 0 AND "
@@ -40,12 +45,13 @@ base::Result<> vacuum_rewritten(Connection& connection) {
   base::log_event(base::LogLevel::kInfo, "store.vacuuming", {},
                   "The table of jobs was written anew; the server looks through it.");
   const ReplyTimeout none(connection, std::nullopt);
+  TRY(connection.execute("SET statement_timeout = " + std::to_string(kVacuumMax.count())));
   if (auto done = connection.execute("VACUUM (ANALYZE, SKIP_LOCKED) llorch.jobs"); !done) {
     base::log_event(base::LogLevel::kWarn, "store.vacuum_failed", {},
-                    "The table of jobs could not be looked through; the next start tries again.",
-                    {{"error", done.error().message}});
+                    "The table of jobs was not looked through to its end; the next start tries again.",
+                    {{"error", done.error().message}, {"limit_ms", kVacuumMax.count()}});
   }
-  return {};
+  return connection.execute("SET statement_timeout = 0");
 }
 
 }  // namespace
