@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <boost/json.hpp>
 #include <utility>
 
 #include "grammar/grammar.h"
@@ -34,19 +33,18 @@ base::Result<> check_constraint(const wire::SamplingRequest& request, const mode
 
 base::Result<std::string> calls_or_json(const wire::JsonSchema& schema, const text::formats::Tools& tools,
                                         text::formats::RequiredCall calls, const models::ChatFormat& format) {
-  if (auto compiled = Grammar::from_json_schema(schema.text); !compiled) {
-    return base::fail(std::move(compiled.error()).with("field", std::string("json_schema")));
-  }
+  const auto refused = [](base::Error error) {
+    return base::fail(std::move(error).with("field", std::string("json_schema")));
+  };
   calls.answer = schema.text == "true" ? "{}" : schema.text;
   auto strict = text::formats::required_call(format.format, tools, calls, format.markers);
   if (strict && Grammar::from_gbnf(*strict)) return *std::move(strict);
-  for (const text::formats::Tool& tool : tools.all()) {
-    if (!Grammar::from_json_schema(boost::json::serialize(tool.parameters))) calls.loose.insert(tool.name);
-  }
-  if (calls.loose.empty()) {
-    for (const text::formats::Tool& tool : tools.all()) calls.loose.insert(tool.name);
-  }
-  return text::formats::required_call(format.format, tools, calls, format.markers);
+  if (auto alone = Grammar::from_json_schema(schema.text); !alone) return refused(std::move(alone).error());
+  // Which of the tools it was is not asked: each may take the whole budget of a compilation.
+  for (const text::formats::Tool& tool : tools.all()) calls.loose.insert(tool.name);
+  std::string loose = TRY(text::formats::required_call(format.format, tools, calls, format.markers));
+  if (auto compiled = Grammar::from_gbnf(loose); !compiled) return refused(std::move(compiled).error());
+  return loose;
 }
 
 }  // namespace llorch::orchestratord::http::tasks

@@ -15,8 +15,9 @@ namespace llorch::orchestratord::http::tasks {
 // places in the client's text, so it is for the client alone.
 base::Result<> check_constraint(const wire::SamplingRequest& request, const models::KnownModel& model);
 
-// A grammar of outputs that are calls of `tools` or JSON that is valid under `schema`. A tool whose schema no grammar can keep, alone or
-// beside the others, is called with any arguments. `calls`: its `answer` and `loose` are set here. INVALID_PARAMS with details.field.
+// A grammar of outputs that are calls of `tools` or JSON that is valid under `schema`. Where no grammar can keep the tools' schemas beside
+// it, all of them are called with any arguments. Compiles three texts at most. `calls`: its `answer` and `loose` are set here.
+// INVALID_PARAMS with details.field.
 base::Result<std::string> calls_or_json(const wire::JsonSchema& schema, const text::formats::Tools& tools,
                                         text::formats::RequiredCall calls, const models::ChatFormat& format);
 

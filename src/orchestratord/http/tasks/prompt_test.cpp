@@ -1,5 +1,6 @@
 #include "orchestratord/http/tasks/prompt.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "orchestratord/http/tasks/constraint.h"
@@ -258,8 +259,8 @@ TEST(ChatTurn, ASchemaThatNothingCanBeHeldToIsRefusedByItsName) {
   EXPECT_EQ(detail(refused.error(), "field"), "json_schema");
 }
 
-// A call that nobody demands may break its schema; that of the tool beside it is kept.
-TEST(ChatTurn, AToolWhoseSchemaNoGrammarKeepsIsCalledWithAnyArguments) {
+// A call that nobody demands may break its schema.
+TEST(ChatTurn, ToolsWhoseSchemasNoGrammarKeepsAreCalledWithAnyArguments) {
   const auto prepared = chat_prepared(
       R"(,"json_schema":{"type":"object"},"tools":[
         {"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{"p":{"not":{}}}}}},
@@ -267,7 +268,26 @@ TEST(ChatTurn, AToolWhoseSchemaNoGrammarKeepsIsCalledWithAnyArguments) {
   ASSERT_TRUE(prepared) << prepared.error().message;
   const std::string& grammar = *prepared->request.sampling.grammar;
   EXPECT_EQ(grammar.find("\"not\""), std::string::npos) << grammar;
-  EXPECT_NE(grammar.find("\"kept\""), std::string::npos) << grammar;
+  EXPECT_NE(grammar.find("\"f\""), std::string::npos) << grammar;
+  EXPECT_NE(grammar.find("\"g\""), std::string::npos) << grammar;
+  EXPECT_TRUE(check_constraint(prepared->request.sampling, thinker()));
+}
+
+std::string tool(std::string_view name, std::string_view parameters) {
+  return fmt::format(R"({{"type":"function","function":{{"name":"{}","parameters":{}}}}})", name, parameters);
+}
+
+// One that no grammar keeps, and others that fit one by one and not together.
+TEST(ChatTurn, ToolsThatFitNoGrammarTogetherAreCalledWithAnyArguments) {
+  std::string properties;
+  for (int i = 0; i < 1500; ++i) properties += fmt::format(R"({0}"p{1}":{{"const":{1}}})", i == 0 ? "" : ",", i);
+  std::string tools = tool("f", R"({"type":"object","properties":{"p":{"not":{}}}})");
+  for (int i = 0; i < 8; ++i) {
+    tools += "," + tool(fmt::format("g{}", i), R"({"type":"object","properties":{)" + properties + "}}");
+  }
+  const auto prepared = chat_prepared(R"(,"json_schema":{"type":"object"},"tools":[)" + tools + "]");
+  ASSERT_TRUE(prepared) << prepared.error().message;
+  EXPECT_EQ(prepared->request.sampling.grammar->find("\"p1\""), std::string::npos);
   EXPECT_TRUE(check_constraint(prepared->request.sampling, thinker()));
 }
 
