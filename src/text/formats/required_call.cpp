@@ -138,7 +138,7 @@ class ArgumentRules {
 
   // The same of any arguments that the notation can write.
   base::Result<std::string> write_any() {
-    constexpr std::string_view kName = "[A-Za-z0-9_]+";
+    constexpr std::string_view kName = "[A-Za-z0-9_.\\-]+";
     switch (syntax_.spelling.arguments) {
       case Body::kPythonic: return fmt::format("({0} \"=\" %json {{}} (\", \" {0} \"=\" %json {{}})*)?", kName);
       case Body::kXml:

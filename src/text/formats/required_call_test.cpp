@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <boost/json.hpp>
 #include <random>
 #include <string>
 
@@ -209,6 +210,13 @@ TEST_P(RequiredCalls, AToolWithLooseArgumentsIsStillCalled) {
     const testing::RandomOutput output = testing::RandomOutputs(syntax_of(GetParam()), seed).next(true);
     EXPECT_TRUE(accepts(matcher, output.text)) << output.text;
   }
+  const std::string breaking = testing::RandomOutputs(syntax_of(GetParam()), 0)
+                                   .written("get_weather", {{"text", "a"}, {"count", "many"}, {"of-a.name", "b"}});
+  EXPECT_TRUE(accepts(matcher, breaking)) << breaking;
+  EXPECT_FALSE(accepts(matcher_of(GetParam(), tools_, {.answer = std::string(kAnswerSchema)}), breaking)) << breaking;
+  const auto read = testing::output_of(testing::parse({.format = GetParam(), .tools = tools_}, {breaking}));
+  ASSERT_EQ(read.calls.size(), 1U) << breaking;
+  EXPECT_THAT(read.calls[0].arguments, HasSubstr("of-a.name"));
 }
 
 TEST_P(RequiredCalls, ANamedCallIsOfThatTool) {

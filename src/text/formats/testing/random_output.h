@@ -64,6 +64,18 @@ class RandomOutputs {
     return output;
   }
 
+  // One call alone.
+  std::string written(std::string_view name, const boost::json::object& values) const {
+    const Spelling& spelling = syntax_.spelling;
+    std::string text(spelling.list_open);
+    text += spelling.open;
+    text += name;
+    text += spelling.behind_name;
+    text += arguments(values);
+    text += spelling.close;
+    return text += spelling.list_close;
+  }
+
  private:
   // What raw strings of the format cannot hold.
   bool is_allowed(std::string_view text) const {
