@@ -58,6 +58,7 @@ void Parser::finish(std::vector<Delta>& out) {
 }
 
 bool Parser::is_active(const Mark& mark) const {
+  if (in_answer_) return false;
   switch (mark.kind) {
     case MarkKind::kThoughtOpen: return !in_thought_ && at_start_;
     case MarkKind::kThoughtClose: return in_thought_;
@@ -111,6 +112,8 @@ void Parser::open_call(const Mark& mark) {
   held_ = std::exchange(space_, {});
   held_ += mark.text;
   reader_ = make_reader(*mark.call, options_->tools);
+  // A bare opener and a header may begin an answer as well.
+  if (!mark.call->is_bare && mark.call->body != Body::kChannel) has_calls_ = true;
   if (!mark.call->is_bare) return;
   held_.pop_back();  // the reader takes it
   call_byte(mark.text.back());
@@ -125,7 +128,10 @@ void Parser::call_byte(char c) {
     return;
   }
   held_ += c;
-  if (calls_.ended() != ended) held_.clear();
+  if (calls_.ended() != ended) {
+    held_.clear();
+    has_calls_ = true;
+  }
   if (step == CallReader::Step::kMore) return;
   if (step != CallReader::Step::kDone) in_thought_ = step == CallReader::Step::kThought;
   leave_call();
@@ -160,6 +166,7 @@ void Parser::flush_space() { emit(std::exchange(space_, {})); }
 void Parser::emit(std::string_view text) {
   if (text.empty()) return;
   calls_.text(in_thought_ ? Delta::Kind::kReasoning : Delta::Kind::kContent, text);
+  in_answer_ = options_->calls_or_answer && !in_thought_ && !has_calls_;
   at_start_ = after_call_ = skips_space_ = false;
 }
 

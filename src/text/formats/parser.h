@@ -33,6 +33,8 @@ class Parser {
     Format format = Format::kGeneric;
     Tools tools;              // their schemas decide the types of untyped notations; without any, nothing is a call
     bool in_thought = false;  // prompt_opens_thought()
+    // RequiredCall::answer: the output is calls, or content that nothing stands behind, whatever markers that content quotes.
+    bool calls_or_answer = false;
   };
   explicit Parser(Options options);
   ~Parser();
@@ -43,6 +45,8 @@ class Parser {
   void feed(std::string_view text, std::vector<Delta>& out);
   // The output is over. Call once; nothing may follow.
   void finish(std::vector<Delta>& out);
+  // Of an output that is calls or an answer: the answer has begun.
+  bool in_answer() const { return in_answer_; }
 
  private:
   enum class MarkKind { kThoughtOpen, kThoughtClose, kCallOpen, kCallClose, kSilent };
@@ -75,6 +79,8 @@ class Parser {
   bool at_start_ = true;     // no text since the beginning, the last thought or the last call
   bool after_call_ = false;  // no text since the last call
   bool skips_space_ = false;
+  bool has_calls_ = false;  // or text that began as one
+  bool in_answer_ = false;
 };
 
 }  // namespace llorch::text::formats

@@ -213,6 +213,14 @@ TEST(Parser, OutputThatBeginsInsideAThought) {
   EXPECT_EQ(read(options_of(Format::kHermes, true), "never ends\n"), (Output{"", "never ends\n", {}}));
 }
 
+TEST(Parser, AnAnswerInThePlaceOfCallsIsContentAsItIs) {
+  Parser::Options options = options_of(Format::kLfm2, true);
+  options.calls_or_answer = true;
+  const std::string call = "<|tool_call_start|>[now()]<|tool_call_end|>", answer = R"({"said": ")" + call + "\"}";
+  EXPECT_EQ(read(options, "why</think>\n" + answer), (Output{answer, "why", {}}));
+  EXPECT_EQ(read(options, "why</think>\n" + call), (Output{"", "why", {{"now", "", "{}"}}}));
+}
+
 // A call is announced with its first byte of arguments, and each further byte is there at once.
 TEST(Parser, ArgumentsStream) {
   const std::string head = "<tool_call>{\"name\": \"now\", \"arguments\": ";

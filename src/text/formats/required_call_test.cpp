@@ -202,6 +202,22 @@ TEST_P(RequiredCalls, AnAnswerMayStandInsteadOfThem) {
   EXPECT_TRUE(read.calls.empty());
 }
 
+// The reader knows that nothing stands behind an answer, and still reads the calls.
+TEST_P(RequiredCalls, AnAnswerMayQuoteACall) {
+  const Syntax& syntax = syntax_of(GetParam());
+  const auto read = [&](bool calls_or_answer, const std::string& text) {
+    return testing::output_of(
+        testing::parse({.format = GetParam(), .tools = tools_, .calls_or_answer = calls_or_answer}, {text}));
+  };
+  const std::string quoted = testing::RandomOutputs(syntax, 0).written("now", {});
+  const std::string json = boost::json::serialize(boost::json::object{{"said", quoted + quoted}});
+  EXPECT_EQ(read(true, std::string(syntax.spelling.answer_open) + json), (testing::Output{json, "", {}}));
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    const std::string calls = testing::RandomOutputs(syntax, seed).next(true).text;
+    EXPECT_EQ(read(true, calls), read(false, calls)) << calls;
+  }
+}
+
 // Then nobody has demanded the call, and it may break the schema.
 TEST_P(RequiredCalls, AToolWithLooseArgumentsIsStillCalled) {
   const RequiredCall either{.several = true, .answer = std::string(kAnswerSchema), .loose = {"get_weather", "now"}};

@@ -26,11 +26,15 @@ void join_lines(std::string& json) {
 
 OutputReader::OutputReader(std::shared_ptr<const Reading> reading)
     : reading_(std::move(reading)),
-      parser_({.format = reading_->format->format, .tools = reading_->tools, .in_thought = reading_->in_thought}) {}
+      parser_({.format = reading_->format->format,
+               .tools = reading_->tools,
+               .in_thought = reading_->in_thought,
+               .calls_or_answer = reading_->calls_or_answer}) {}
 
 void OutputReader::take(const streams::TokenView& token, std::vector<Part>& out) {
   parser_.feed(token.t, deltas_);
-  if (token.t.empty() && token.id) parser_.feed(reading_->format->marker(*token.id), deltas_);
+  // The marker that ends an answer is no part of it.
+  if (token.t.empty() && token.id && !parser_.in_answer()) parser_.feed(reading_->format->marker(*token.id), deltas_);
   settle(out);
 }
 

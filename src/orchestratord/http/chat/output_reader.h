@@ -16,6 +16,7 @@ struct Reading {
   std::shared_ptr<const models::ChatFormat> format;  // not null
   text::formats::Tools tools;                        // none: nothing is a call
   bool in_thought = false;                           // the prompt has opened a thought
+  bool calls_or_answer = false;                      // Parser::Options::calls_or_answer
 };
 
 struct Part {

@@ -50,6 +50,17 @@ TEST(OutputReader, ControlTokensMarkCallsByTheirSpelling) {
   EXPECT_EQ(parts[2], (Part{.kind = Kind::kCall, .text = "{}", .name = "add", .index = 1}));
 }
 
+TEST(OutputReader, TheMarkerBehindAnAnswerIsNoPartOfIt) {
+  auto either = std::make_shared<Reading>(*reading());
+  either->calls_or_answer = true;
+  OutputReader reader(either);
+  std::vector<Part> parts;
+  reader.take({.t = R"({"a": "<tool_call>"})"}, parts);
+  reader.take({.t = "", .id = kClose}, parts);
+  reader.finish(parts);
+  EXPECT_EQ(parts, (std::vector<Part>{{.kind = Kind::kContent, .text = R"({"a": "<tool_call>"})"}}));
+}
+
 TEST(OutputReader, ACallIsWholeOrNone) {
   OutputReader reader(reading());
   std::vector<Part> parts;

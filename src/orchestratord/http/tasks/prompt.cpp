@@ -132,7 +132,7 @@ base::Result<ChatTurn> chat_turn(wire::SubmitRequest request, const chat::ToolUs
   }
   std::shared_ptr<const chat::Reading> reading;
   if (!tools.empty() || in_thought || formats::knows_thoughts(format->format)) {
-    reading = std::make_shared<chat::Reading>(chat::Reading{format, tools, in_thought});
+    reading = std::make_shared<chat::Reading>(chat::Reading{format, tools, in_thought, calls_or_answers});
   }
   return ChatTurn{std::move(request), std::move(prompt), std::move(reading)};
 }

@@ -250,6 +250,7 @@ TEST(ChatTurn, ACallMayStandInsteadOfTheJsonThatIsAskedFor) {
   ASSERT_NE(prepared->reading, nullptr);
   EXPECT_TRUE(prepared->reading->in_thought) << "it ends before either";
   EXPECT_NE(prepared->reading->tools.find("f"), nullptr);
+  EXPECT_TRUE(prepared->reading->calls_or_answer);
 }
 
 TEST(ChatTurn, ASchemaThatNothingCanBeHeldToIsRefusedByItsName) {
