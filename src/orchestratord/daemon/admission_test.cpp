@@ -95,6 +95,15 @@ TEST_F(AdmissionTest, AnOmittedMaxTokensOfTheFirstJobOfTheDayIsTheDaysBudget) {
   EXPECT_EQ(pool_->last_request().max_tokens, 60 - 4);
 }
 
+TEST_F(AdmissionTest, ChoicesOfOneRequestShareWhatTheDayHasLeft) {
+  options_.config.orchestratord.quotas.token_budget_daily = 60;
+  start_with_pool();
+  const net::Response both = client_->post(
+      "/v1/chat/completions", R"({"model":"demo","messages":[{"role":"user","content":"Hi"}],"n":2})");  // 8 tokens
+  EXPECT_EQ(both.status, 200) << both.body;
+  EXPECT_EQ(pool_->last_request().max_tokens, 60 / 2 - 8);
+}
+
 // Clients of other systems' APIs ask for as much as they like, and end where the server or the context does.
 TEST_F(AdmissionTest, AMaxTokensThatIsTooLargeIsLoweredForClientsOfOtherApis) {
   options_.config.orchestratord.limits.max_tokens = 20;

@@ -148,7 +148,8 @@ void Gateway::submit_next(const std::shared_ptr<Admissions>& admissions) {
                      .correlation_id = admissions->correlation_id,
                      .tool_use = call.tool_use,
                      .long_outputs = tasks::LongOutputs::kCut,
-                     .counted = index == 0},
+                     .counted = index == 0,
+                     .jobs_to_come = call.text_answer()->choices - index - 1},
                     [this, admissions](base::Result<tasks::Admission> admission) {
                       if (admission) {
                         admissions->admitted.push_back(*std::move(admission));

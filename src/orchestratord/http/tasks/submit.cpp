@@ -52,17 +52,18 @@ base::Result<> check_prompt_logprobs(const wire::SamplingRequest& sampling, cons
   return wire::validate_prompt_logprobs(sampling, prompt_tokens);
 }
 
-// `most` tokens behind a prompt of a caller that names no number, or fewer: what its day's budget has left.
-std::int64_t within_the_day(const Context& context, const std::string& account, std::int64_t prompt_tokens,
-                            std::int64_t most) {
-  const base::Time now = context.clock->now();
-  auto left = context.board->tokens_left(account, now);
-  if (!left) {
+// `most` tokens behind a prompt of a caller that names no number, or fewer: its share, of so many, of what its day's budget has left.
+std::int64_t within_the_day(const Context& context, const std::string& account, std::int64_t shares,
+                            std::int64_t prompt_tokens, std::int64_t most) {
+  auto left = context.board->tokens_left(account, context.clock->now());
+  if (!left) {  // nothing of it is used
     const auto& config = context.config->orchestratord;
-    const auto unused = core::sessions::QuotaTable(config.quotas, config.tenants).standing(account);
-    if (unused) left = unused->left(now.unix_ms);
+    const auto tenant = std::ranges::find(config.tenants, account, &config::TenantConfig::id);
+    const bool has_own = tenant != config.tenants.end() && tenant->quotas;
+    const config::QuotaConfig quotas = has_own ? tenant->quotas->over(config.quotas) : config.quotas;
+    if (quotas.token_budget_daily > 0) left = quotas.token_budget_daily;
   }
-  return left ? std::min(most, std::max<std::int64_t>(*left - prompt_tokens, 1)) : most;
+  return left ? std::min(most, std::max<std::int64_t>(*left / shares - prompt_tokens, 1)) : most;
 }
 
 Error stopping_error() {
@@ -188,6 +189,7 @@ base::Result<Submitter::PendingPtr> Submitter::take(Submission submission) const
   pending->context_tokens = submission.context_tokens;
   pending->counted = submission.counted;
   pending->charged_max_tokens = submission.charged_max_tokens;
+  pending->jobs_to_come = submission.jobs_to_come;
   pending->api_defaults = std::move(submission.api_defaults);
   pending->client_named = pending->request.task_id.has_value();
   const std::string task_id = pending->client_named ? *pending->request.task_id : base::uuid_v4(*context_.entropy);
@@ -397,7 +399,7 @@ void Submitter::hand_on_text(const PendingPtr& pending, const std::string& model
   if (pending->charged_max_tokens) {
     max_tokens = *pending->charged_max_tokens;
   } else if (!request.max_tokens) {
-    max_tokens = within_the_day(context_, pending->caller.account, tokens_in, max_tokens);
+    max_tokens = within_the_day(context_, pending->caller.account, 1 + pending->jobs_to_come, tokens_in, max_tokens);
   }
   make_job(pending, model_ref, model,
            {.job_id = pending->job_id,
@@ -461,8 +463,9 @@ std::int64_t Submitter::max_tokens_of(const Pending& pending, const wire::ModelF
   const std::int64_t context = core::jobs::context_tokens(facts, config.worker_context_tokens);
   std::int64_t most = std::min(wanted.value_or(config.limits.max_tokens), config.limits.max_tokens);
   if (context > 0) most = std::min(most, context - prompt);
-  if (pending.session_tokens) most = std::min(most, *pending.session_tokens - prompt);
-  if (!wanted) most = within_the_day(context_, pending.caller.account, prompt, most);
+  const std::int64_t shares = 1 + pending.jobs_to_come;
+  if (pending.session_tokens) most = std::min(most, *pending.session_tokens / shares - prompt);
+  if (!wanted) most = within_the_day(context_, pending.caller.account, shares, prompt, most);
   return std::max<std::int64_t>(most, 1);
 }
 

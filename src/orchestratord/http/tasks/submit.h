@@ -40,6 +40,8 @@ struct Submission {
   // Of a job that stands for one that has completed, was charged, and whose tokens are gone: the max_tokens of that one, so that it ends
   // where that one did. No quota and no session's budget refuses it, and none is charged. Never of a client's request.
   std::optional<std::int64_t> charged_max_tokens{};
+  // Jobs that the same request is yet to bring. One that names no max_tokens leaves each an equal share of what its day and its session have left.
+  std::int64_t jobs_to_come = 0;
   // Submitted by an earlier process under the same task_id, from the request that was kept: whatever that process read in it, it is the
   // same one. Never of a client's request.
   bool is_resumed = false;
@@ -126,6 +128,7 @@ class Submitter {
         session_tokens;  // that its session has left; only where the request leaves max_tokens to us
     std::int64_t context_tokens = 0;
     std::optional<std::int64_t> charged_max_tokens;
+    std::int64_t jobs_to_come = 0;
     std::vector<std::string_view> api_defaults;
     std::vector<std::int64_t> cut_inputs;
   };
