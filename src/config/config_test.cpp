@@ -208,6 +208,7 @@ TEST_F(ConfigTest, RefusalsNameTheKey) {
       {"log: {level: loud}", "trace, debug, info, warn, error, fatal, mute"},
       {"orchestratord: {tenants: [{id: a}]}", "token_file"},
       {"orchestratord: {tenants: [{id: localhost, token_file: f}]}", "tenants[].id"},
+      {"orchestratord: {tenants: [{id: nobody, token_file: f}]}", "tenants[].id"},
       {"orchestratord: {tenants: [{id: a, token_file: f}, {id: a, token_file: g}]}", "two entries with the id a"},
       {"orchestratord: {persistence: {retention_bytes: 1000}}", "retention_bytes"},
       {"[1, 2]", "mapping"},

@@ -275,10 +275,11 @@ struct Table<TenantConfig> {
   }
   static base::Result<> validate(const S& t) {
     // Names that a caller without a token has.
-    if (base::is_valid_identifier(t.id, 64) && t.id != "localhost" && t.id != "anonymous") return {};
+    const bool is_taken = t.id == "localhost" || t.id == "anonymous" || t.id == "nobody";
+    if (base::is_valid_identifier(t.id, 64) && !is_taken) return {};
     return field_error("tenants", "charset",
-                       "tenants[].id is 1 to 64 characters of A-Z, a-z, 0-9, _ and -, and neither localhost nor "
-                       "anonymous");
+                       "tenants[].id is 1 to 64 characters of A-Z, a-z, 0-9, _ and -, and none of localhost, "
+                       "anonymous and nobody");
   }
 };
 template <>
