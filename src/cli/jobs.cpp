@@ -4,9 +4,12 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <cctype>
+#include <chrono>
 #include <functional>
 #include <iterator>
 #include <optional>
+#include <thread>
+#include <variant>
 
 #include "base/error_detail.h"
 #include "base/id.h"
@@ -101,7 +104,7 @@ void print_jobs(std::vector<std::string> header, std::vector<std::vector<std::st
 }
 
 base::Result<> check_tenant(const std::optional<std::string>& tenant) {
-  if (!tenant || base::is_valid_identifier(*tenant)) return {};
+  if (!tenant || base::is_valid_identifier(*tenant, 64)) return {};
   return base::fail(base::ErrorCode::kInvalidParams, "a tenant's id is 1 to 64 characters of A-Z, a-z, 0-9, _ and -");
 }
 
@@ -248,6 +251,29 @@ int cancel_job(const GlobalOptions& global, const std::string& job_id) {
   return print_cancelled(global, *body);
 }
 
+namespace {
+
+std::chrono::milliseconds wait_of(const base::Error& error) {
+  constexpr std::int64_t kUnsaidMs = 1000, kLongestMs = 60'000;
+  std::int64_t wait_ms = kUnsaidMs;
+  for (const auto& [key, value] : error.details) {
+    const auto* said_ms = std::get_if<std::int64_t>(&value);
+    if (key == "retry_after_ms" && said_ms != nullptr) wait_ms = *said_ms;
+  }
+  return std::chrono::milliseconds(std::clamp<std::int64_t>(wait_ms, 1, kLongestMs));
+}
+
+// Each counts in the caller's throttle: one that is refused for it is asked for again once there is room.
+base::Result<std::string> cancel_in_time(Api& api, const std::string& job_id) {
+  for (;;) {
+    auto body = api.call("POST", "/v2/tasks/" + job_id + "/cancel");
+    if (body || body.error().code != base::ErrorCode::kQuotaExceeded) return body;
+    std::this_thread::sleep_for(wait_of(body.error()));
+  }
+}
+
+}  // namespace
+
 int cancel_jobs_of(const GlobalOptions& global, const std::string& tenant) {
   if (const auto named = check_tenant(tenant); !named) return report(named.error(), global.json);
   const auto api = Api::connect(global);
@@ -262,7 +288,8 @@ int cancel_jobs_of(const GlobalOptions& global, const std::string& tenant) {
   say_left_out(looked->left_out, global.json);
   int code = kOk;
   for (const std::string& job_id : live) {
-    auto body = (*api)->call("POST", "/v2/tasks/" + job_id + "/cancel");
+    auto body = cancel_in_time(**api, job_id);
+    if (!body && body.error().code == base::ErrorCode::kJobNotFound) continue;  // it has ended, and its record is gone
     const int ended =
         body ? print_cancelled(global, *body) : report(std::move(body).error().with("job_id", job_id), global.json);
     if (code == kOk) code = ended;

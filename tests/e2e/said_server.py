@@ -9,7 +9,7 @@ END = {"tokens_in": 1, "tokens_out": 1, "decode_time_ms": 1, "first_token_ms": 1
 
 class SaidServer:
     """`tokens`: the texts of every job's tokens. `answers`: bodies of other paths, or what makes one of the query; a text is the code of an
-    error, a tuple that and its details. `refused`: the numbers of the jobs that are not taken.
+    error, a tuple that and its details. `refused`: the numbers of the jobs that are not taken, or these with the code and the details of each.
     `asked`: what came, as (path, bearer, body)."""
 
     def __init__(self, tokens=(), answers=None, host="127.0.0.1", port=0):
@@ -40,7 +40,8 @@ class SaidServer:
                 said.note(self, body)
                 said.jobs += 1
                 if said.jobs - 1 in said.refused:
-                    return self.error("POOL_UNAVAILABLE", status=503)
+                    why = said.refused[said.jobs - 1] if isinstance(said.refused, dict) else ("POOL_UNAVAILABLE",)
+                    return self.error(*why, status=503)
                 self.answer(202, json.dumps({
                     "job_id": "j", "task_id": "j", "status": "queued", "queue_position": 0, "predicted_start_ms": 0, "backoff_ms": 0,
                     "events_url": "/v2/tasks/j/events", "budget": {}}).encode())

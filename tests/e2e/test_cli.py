@@ -336,8 +336,11 @@ def test_an_operator_sees_whose_jobs_are_and_ends_one_tenants(tmp_path):
         server.refused = {server.jobs}
         said("cancel", "--tenant", "ann", code=4)
         assert len(server.asked) == 3, "what fails for one holds up no other"
+        server.refused = {server.jobs: ("QUOTA_EXCEEDED", {"retry_after_ms": 1}), server.jobs + 2: ("JOB_NOT_FOUND",)}
+        said("cancel", "--tenant", "ann")
+        assert [path for path, _, _ in server.asked[1:]] == [f"/v2/tasks/{job_id_of(number)}/cancel" for number in (1, 1, 5)]
         said("cancel", "--tenant", "eve")
-        for bad in (("cancel",), ("cancel", "--tenant", ""), ("cancel", "--tenant", "a b"), ("cancel", job_id_of(1), "--tenant", "ann"), ("ps", "--tenant", "")):
+        for bad in (("cancel",), ("cancel", "--tenant", ""), ("cancel", "--tenant", "a b"), ("cancel", "--tenant", "a" * 65), ("cancel", job_id_of(1), "--tenant", "ann"), ("ps", "--tenant", "")):
             said(*bad, code=2)
             assert server.asked == [], bad
     with SaidServer(answers=of_tenants(server_knows=False)) as server:
