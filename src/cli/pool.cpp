@@ -74,9 +74,7 @@ base::Result<wire::PoolHealthReport> wait_for_end(Api& api, const PoolOptions& o
     if (answer) {
       answered_at = Clock::now();
       auto health = TRY(wire::decode<wire::PoolHealthReport>(*answer));
-      if (has_ended(health.operation) || (!health.operation && !health.draining)) return health;
-      if (!health.operation)
-        health.operation.emplace();  // orchestratord was started again, and the pool has not come back
+      if (!health.operation || has_ended(health.operation)) return health;
       const std::string& step = health.operation->step;
       if (!json && !step.empty() && step != shown) print_text(stderr, "{}: {}\n", options.pool, without_controls(step));
       shown = step;
@@ -101,7 +99,7 @@ int operate(const GlobalOptions& global, const PoolOptions& options, const std::
     print_operation(*health->operation);
     if (health->last_error) print_text("last error {}\n", without_controls(*health->last_error));
   } else {
-    print_text("{}: it was taken back\n", options.pool);
+    print_text("{}: it was taken back, or the pool has left\n", options.pool);
   }
   return health->operation && health->operation->state == wire::PoolOperationState::kDone ? kOk : kFailed;
 }
