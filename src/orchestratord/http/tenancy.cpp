@@ -41,7 +41,7 @@ base::Result<std::optional<std::string>> listed_account(const Principal& caller,
                           .with("field", "tenant")
                           .with("role", std::string(net::http::name_of(caller.role))));
   }
-  if (core::sessions::tenant_of(account).empty()) {
+  if (account.size() > 64 || core::sessions::tenant_of(account).empty()) {
     return base::fail(base::Error{base::ErrorCode::kInvalidParams, "tenant is an id of orchestratord.tenants[]", {}}
                           .with("field", "tenant")
                           .with("reason", "charset"));

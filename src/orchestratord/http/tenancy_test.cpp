@@ -37,7 +37,10 @@ TEST(Tenancy, OperatorsAloneAskForTheJobsOfOneTenant) {
   for (const char* named : {"a", "b", "", "token:0123"}) {
     EXPECT_EQ(listed_account(tenant("a"), named).error().code, base::ErrorCode::kForbidden) << named;
   }
-  for (const char* bad : {"", "localhost", "token:0123", "a:run", "a b"}) {
+  const std::string too_long(65, 'a');
+  for (const std::string_view bad :
+       {std::string_view(""), std::string_view("localhost"), std::string_view("token:0123"), std::string_view("a:run"),
+        std::string_view("a b"), std::string_view(too_long)}) {
     EXPECT_EQ(listed_account(kOperator, bad).error().code, base::ErrorCode::kInvalidParams) << bad;
   }
 }
