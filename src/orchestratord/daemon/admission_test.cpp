@@ -1,4 +1,6 @@
 // POST /v2/tasks and what follows from it, through real sockets.
+#include <fmt/format.h>
+
 #include <future>
 #include <set>
 
@@ -93,6 +95,19 @@ TEST_F(AdmissionTest, AnOmittedMaxTokensOfTheFirstJobOfTheDayIsTheDaysBudget) {
   start_with_pool();
   client_->read(events_path(client_->submit(R"({"model":"demo","prompt":"Once"})")));
   EXPECT_EQ(pool_->last_request().max_tokens, 60 - 4);
+}
+
+TEST_F(AdmissionTest, APromptWithTooManyLogprobsIsRefusedByTheNameItWasSentBy) {
+  start_with_pool();
+  const std::string text(4000, 'a');
+  for (const auto& [body, field] :
+       {std::pair(R"("prompt":")" + text + "\"", "prompt"),
+        std::pair(R"("messages":[{"role":"user","content":")" + text + "\"}]", "messages")}) {
+    const net::Response refused = client_->post(
+        "/v2/tasks", R"({"model":"demo","logprobs":true,"top_logprobs":20,"prompt_logprobs":true,)" + body + "}");
+    EXPECT_EQ(refused.status, 400) << refused.body;
+    EXPECT_NE(refused.body.find(fmt::format(R"("field":"{}")", field)), std::string::npos) << refused.body;
+  }
 }
 
 TEST_F(AdmissionTest, ChoicesOfOneRequestShareWhatTheDayHasLeft) {

@@ -42,14 +42,18 @@ std::string prompt_sha256(const wire::SubmitRequest& request, const Prepared& pr
   return base::to_hex(wire::digest_of(*request.prompt));
 }
 
-base::Result<> check_prompt_logprobs(const wire::SamplingRequest& sampling, const Prepared& prepared,
-                                     std::size_t prompt_tokens) {
-  if (sampling.prompt_logprobs.value_or(false) && !prepared.images.images.empty()) {
+base::Result<> check_prompt_logprobs(const wire::SubmitRequest& request, bool has_images, std::size_t prompt_tokens) {
+  if (request.sampling.prompt_logprobs.value_or(false) && has_images) {
     return chat::refused(
         "prompt_logprobs", "combination",
         "tokens that stand for an image have no log-probabilities; leave the images or prompt_logprobs out");
   }
-  return wire::validate_prompt_logprobs(sampling, prompt_tokens);
+  auto told = wire::validate_prompt_logprobs(request.sampling, prompt_tokens);
+  if (told || request.prompt) return told;
+  for (auto& [key, value] : told.error().details) {
+    if (key == "field") value = std::string("messages");
+  }
+  return told;
 }
 
 // `most` tokens behind a prompt of a caller that names no number, or fewer: its share, of so many, of what its day's budget has left.
@@ -348,7 +352,7 @@ void Submitter::tokenise(const PendingPtr& pending, const std::string& model_ref
   for (const auto token : prepared->prompt.tokens) tokens.push_back(static_cast<std::int32_t>(base::index(token)));
   const auto fits = wire::validate_for_vocabulary(request.sampling, model.tokenizer->facts().vocab_size);
   if (!fits) return finish(pending, base::fail(fits.error()));
-  if (const auto told = check_prompt_logprobs(request.sampling, *prepared, tokens.size()); !told) {
+  if (const auto told = check_prompt_logprobs(request, !prepared->images.images.empty(), tokens.size()); !told) {
     return finish(pending, base::fail(told.error()));
   }
   const auto stops = text::validate_stop_strings(*model.tokenizer, request.stop);
