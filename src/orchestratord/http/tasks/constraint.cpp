@@ -36,10 +36,10 @@ base::Result<std::string> calls_or_json(const wire::JsonSchema& schema, const te
   const auto refused = [](base::Error error) {
     return base::fail(std::move(error).with("field", std::string("json_schema")));
   };
+  if (auto alone = Grammar::from_json_schema(schema.text); !alone) return refused(std::move(alone).error());
   calls.answer = schema.text == "true" ? "{}" : schema.text;
   auto strict = text::formats::required_call(format.format, tools, calls, format.markers);
   if (strict && Grammar::from_gbnf(*strict)) return *std::move(strict);
-  if (auto alone = Grammar::from_json_schema(schema.text); !alone) return refused(std::move(alone).error());
   // Which of the tools it was is not asked: each may take the whole budget of a compilation.
   for (const text::formats::Tool& tool : tools.all()) calls.loose.insert(tool.name);
   std::string loose = TRY(text::formats::required_call(format.format, tools, calls, format.markers));

@@ -269,6 +269,7 @@ TEST(ChatTurn, ToolsWhoseSchemasNoGrammarKeepsAreCalledWithAnyArguments) {
   ASSERT_TRUE(prepared) << prepared.error().message;
   const std::string& grammar = *prepared->request.sampling.grammar;
   EXPECT_EQ(grammar.find("\"not\""), std::string::npos) << grammar;
+  EXPECT_EQ(grammar.find("\"kept\""), std::string::npos) << "which tool it was is not looked for: " << grammar;
   EXPECT_NE(grammar.find("\"f\""), std::string::npos) << grammar;
   EXPECT_NE(grammar.find("\"g\""), std::string::npos) << grammar;
   EXPECT_TRUE(check_constraint(prepared->request.sampling, thinker()));
@@ -280,10 +281,12 @@ std::string tool(std::string_view name, std::string_view parameters) {
 
 // One that no grammar keeps, and others that fit one by one and not together.
 TEST(ChatTurn, ToolsThatFitNoGrammarTogetherAreCalledWithAnyArguments) {
-  std::string properties;
-  for (int i = 0; i < 1500; ++i) properties += fmt::format(R"({0}"p{1}":{{"const":{1}}})", i == 0 ? "" : ",", i);
   std::string tools = tool("f", R"({"type":"object","properties":{"p":{"not":{}}}})");
   for (int i = 0; i < 8; ++i) {
+    std::string properties;
+    for (int p = 0; p < 1500; ++p) {
+      properties += fmt::format(R"({}"p{}":{{"const":{}}})", p == 0 ? "" : ",", p, 1500 * i + p);
+    }
     tools += "," + tool(fmt::format("g{}", i), R"({"type":"object","properties":{)" + properties + "}}");
   }
   const auto prepared = chat_prepared(R"(,"json_schema":{"type":"object"},"tools":[)" + tools + "]");
