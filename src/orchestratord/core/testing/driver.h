@@ -12,6 +12,13 @@
 
 namespace llorch::orchestratord::core {
 
+// The pauses between attempts are those of the policy.
+inline CoreConfig without_jitter() {
+  CoreConfig c;
+  c.retry.jitter = false;
+  return c;
+}
+
 class Driver {
  public:
   explicit Driver(CoreConfig config = {}, Restored restored = {}) : core_(std::move(config), entropy_) {
