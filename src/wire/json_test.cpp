@@ -156,7 +156,6 @@ TEST(Decode, WhatANodeSaysOfAModelIsBounded) {
   const auto refused = [&](auto change) {
     ModelFacts facts = good;
     change(facts);
-    EXPECT_TRUE(decode<ModelFacts>(encode(facts))) << "a store may hold it since before the bounds";
     const auto decoded = decode_told_facts(encode(facts));
     return decoded ? std::string() : reason_of(decoded.error());
   };
@@ -166,6 +165,9 @@ TEST(Decode, WhatANodeSaysOfAModelIsBounded) {
     EXPECT_EQ(refused([&](ModelFacts& f) { f.*field = text; }), "length");
   }
   EXPECT_EQ(refused([&](ModelFacts& f) { f.device = text; }), "length");
+  ModelFacts stored = good;
+  stored.architecture = text;
+  EXPECT_TRUE(decode<ModelFacts>(encode(stored))) << "a store may hold it since before the bounds";
   EXPECT_EQ(refused([&](ModelFacts& f) { f.parameters->push_back(text); }), "length");
   for (const std::int64_t count : {std::int64_t{-1}, std::int64_t{1} << 62}) {
     for (std::int64_t ModelFacts::*field : {&ModelFacts::vocab_size, &ModelFacts::context_length, &ModelFacts::slots}) {
