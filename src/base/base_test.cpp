@@ -40,6 +40,8 @@ TEST(Error, HasADetailOfThatKeyAndText) {
   EXPECT_TRUE(has_detail(error, "reason", "FULL"));
   EXPECT_FALSE(has_detail(error, "reason", "FUL"));
   EXPECT_FALSE(has_detail(error, "n", "FULL")) << "a number";
+  EXPECT_EQ(number_detail(error, "n"), 1);
+  EXPECT_EQ(number_detail(error, "reason"), std::nullopt) << "a text";
   EXPECT_FALSE(has_detail(error, "why", "FULL"));
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 #include <algorithm>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -18,6 +20,15 @@ inline bool has_detail(const Error& error, std::string_view key, std::string_vie
 
 inline bool has_detail(const Error& error, std::string_view key) {
   return std::ranges::any_of(error.details, [&](const auto& detail) { return detail.first == key; });
+}
+
+// The whole number that `error.details` holds under `key`; absent: there is none.
+inline std::optional<std::int64_t> number_detail(const Error& error, std::string_view key) {
+  for (const auto& [name, value] : error.details) {
+    const auto* number = std::get_if<std::int64_t>(&value);
+    if (name == key && number != nullptr) return *number;
+  }
+  return std::nullopt;
 }
 
 }  // namespace llorch::base

@@ -9,7 +9,6 @@
 #include <iterator>
 #include <optional>
 #include <thread>
-#include <variant>
 
 #include "base/error_detail.h"
 #include "base/id.h"
@@ -255,11 +254,7 @@ namespace {
 
 std::chrono::milliseconds wait_of(const base::Error& error) {
   constexpr std::int64_t kUnsaidMs = 1000, kLongestMs = 60'000;
-  std::int64_t wait_ms = kUnsaidMs;
-  for (const auto& [key, value] : error.details) {
-    const auto* said_ms = std::get_if<std::int64_t>(&value);
-    if (key == "retry_after_ms" && said_ms != nullptr) wait_ms = *said_ms;
-  }
+  const std::int64_t wait_ms = base::number_detail(error, "retry_after_ms").value_or(kUnsaidMs);
   return std::chrono::milliseconds(std::clamp<std::int64_t>(wait_ms, 1, kLongestMs));
 }
 

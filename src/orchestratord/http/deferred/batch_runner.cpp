@@ -6,9 +6,9 @@
 #include <boost/json/serialize.hpp>
 #include <exception>
 #include <utility>
-#include <variant>
 
 #include "base/assert.h"
+#include "base/error_detail.h"
 #include "base/exceptions.h"
 #include "base/log.h"
 #include "orchestratord/core/sessions/quota.h"
@@ -32,11 +32,8 @@ constexpr std::size_t kReadBytes = 256 << 10;
 constexpr std::size_t kWriteBytes = 256 << 10;
 
 std::int64_t retry_after_ms(const Error& error) {
-  for (const auto& [key, value] : error.details) {
-    const auto* ms = std::get_if<std::int64_t>(&value);
-    if (key == "retry_after_ms" && ms != nullptr) return std::clamp<std::int64_t>(*ms, 50, 60'000);
-  }
-  return kDeferredRetryMs;
+  const auto said_ms = base::number_detail(error, "retry_after_ms");
+  return said_ms ? std::clamp<std::int64_t>(*said_ms, 50, 60'000) : kDeferredRetryMs;
 }
 
 void add_one(json::object& facts, std::string_view member) { set_count(facts, member, count_of(facts, member) + 1); }
