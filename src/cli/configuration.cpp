@@ -12,13 +12,11 @@
 
 #include "base/descriptor.h"
 #include "base/file.h"
-#include "base/parse_json.h"
 #include "base/process.h"
 #include "base/run_command.h"
 #include "cli/commands.h"
 #include "cli/pager.h"
-#include "wire/json.h"
-#include "wire/task.h"
+#include "wire/check_verdict.h"
 
 extern char** environ;
 
@@ -76,15 +74,8 @@ base::Result<> verdict_in(const std::string& daemon, const base::Descriptor& fil
   const ssize_t got = ::pread(file.get(), text.data(), text.size(), 0);
   text.resize(got < 0 ? 0 : static_cast<std::size_t>(got));
   while (text.ends_with('\n')) text.pop_back();
-  bj::error_code failed;
-  const bj::value said = base::parse_json(text.substr(text.rfind('\n') + 1), failed);
-  if (!failed && said.is_object()) {
-    if (said.get_object().contains("valid")) return {};
-    if (const auto* error = said.get_object().if_contains("error")) {
-      if (const auto body = wire::decode<wire::ErrorBody>(bj::serialize(*error)))
-        return base::fail(wire::to_error(*body));
-    }
-  }
+  if (auto verdict = wire::decode_verdict(std::string_view(text).substr(text.rfind('\n') + 1)))
+    return *std::move(verdict);
   return base::fail(base::ErrorCode::kInternal,
                     fmt::format("{} did not say whether it would start; {} --check shows why", daemon, daemon));
 }

@@ -11,8 +11,7 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "pool_managerd/engines/install_command.h"
-#include "wire/json.h"
-#include "wire/task.h"
+#include "wire/check_verdict.h"
 
 namespace llorch::pool_managerd {
 namespace {
@@ -53,8 +52,7 @@ base::Result<int> change_engine(const CommandLine& command_line) {
 int run_check(const CommandLine& command_line) {
   const auto options = load_options(command_line);
   const base::Result<> checked = options ? PoolManager::check(*options) : base::fail(options.error());
-  fmt::print("{}\n", checked ? R"({"valid":true})"
-                             : fmt::format(R"({{"error":{}}})", wire::encode(wire::error_body(checked.error(), {}))));
+  fmt::print("{}\n", wire::encode_verdict(checked));
   return checked ? 0 : exit_code_of(checked.error().code);
 }
 

@@ -4,7 +4,9 @@
 
 #include <boost/json.hpp>
 
+#include "base/error_detail.h"
 #include "wire/catalog.h"
+#include "wire/check_verdict.h"
 #include "wire/device_mask.h"
 #include "wire/execute_message.h"
 #include "wire/pool.h"
@@ -142,6 +144,22 @@ TEST(Decode, WhatANodeSaysOfAPullIsBounded) {
     failed.error_message = fitted_pull_error(std::string(before, 'x') + "\U0001f600\U0001f600");
     EXPECT_EQ(failed.error_message->size(), before == kPullErrorBytesMax - 4 ? before + 4 : before);
     EXPECT_TRUE(decode<PullStatus>(encode(failed)));
+  }
+}
+
+TEST(Decode, AVerdictIsWhatTheDaemonSaid) {
+  const auto valid = decode_verdict(encode_verdict({}));
+  ASSERT_TRUE(valid);
+  EXPECT_TRUE(*valid);
+  const auto refused = decode_verdict(
+      encode_verdict(base::fail(base::Error{base::ErrorCode::kConfigInvalid, "no", {}}.with("key", std::string("k")))));
+  ASSERT_TRUE(refused);
+  ASSERT_FALSE(*refused);
+  EXPECT_EQ(refused->error().code, base::ErrorCode::kConfigInvalid);
+  EXPECT_EQ(refused->error().message, "no");
+  EXPECT_TRUE(base::has_detail(refused->error(), "key", "k"));
+  for (const char* line : {"", "{}", "[]", "null", R"({"error":1})", R"({"error":{}})", "valid"}) {
+    EXPECT_FALSE(decode_verdict(line)) << line;
   }
 }
 

@@ -19,6 +19,7 @@
 #include "orchestratord/daemon/online_backup.h"
 #include "orchestratord/store/backup/backup.h"
 #include "orchestratord/store/sqlite_store.h"
+#include "wire/check_verdict.h"
 #include "wire/json.h"
 #include "wire/task.h"
 
@@ -110,8 +111,7 @@ base::Result<> take_over(const CommandLine& command_line) {
 int run_check(const CommandLine& command_line) {
   const auto options = load_options(command_line);
   const base::Result<> checked = options ? Orchestrator::check(*options) : base::fail(options.error());
-  fmt::print("{}\n", checked ? R"({"valid":true})"
-                             : fmt::format(R"({{"error":{}}})", wire::encode(wire::error_body(checked.error(), {}))));
+  fmt::print("{}\n", wire::encode_verdict(checked));
   return checked ? 0 : exit_code_of(checked.error());
 }
 
