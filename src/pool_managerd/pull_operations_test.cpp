@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error_detail.h"
+#include "net/testing/silent_exchange.h"
 #include "pool_managerd/provisioner/testing/download_directory.h"
 
 namespace llorch::pool_managerd {
@@ -17,7 +18,7 @@ namespace fs = std::filesystem;
 using base::ErrorCode;
 
 // Keeps its answer.
-struct KeptAnswer final : net::Exchange {
+struct KeptAnswer final : net::testing::SilentExchange {
   bool respond(net::Response response) override {
     answer.set_value(std::move(response));
     return true;
@@ -26,15 +27,6 @@ struct KeptAnswer final : net::Exchange {
     answer.set_value(base::fail(error));
     return true;
   }
-  bool start_stream(int, net::http::Headers) override { return false; }
-  bool write(std::string_view) override { return false; }
-  bool end() override { return false; }
-  void abort() override {}
-  std::size_t queued_bytes() const override { return 0; }
-  std::uint64_t sent_bytes() const override { return 0; }
-  bool closed() const override { return false; }
-  void on_drain(std::size_t, std::function<void()>) override {}
-  void on_close(std::function<void(net::CloseReason)>) override {}
 
   std::promise<base::Result<net::Response>> answer;
 };

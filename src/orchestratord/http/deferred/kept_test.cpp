@@ -71,6 +71,17 @@ class Kept : public testing::Test {
                                content));
   }
 
+  // That of the task lab:1, which waits for its job.
+  void keep_result() {
+    const wire::SubmitRequest request{.model = "m",
+                                      .prompt = wire::TextOrTokens{.text = "p"},
+                                      .task_id = "1",
+                                      .result = wire::ResultRequest{.keep_ms = 1000}};
+    boost::json::object facts{{"request", wire::encode(request)}, {"caller", tasks::to_json(kOwner)}};
+    keep("result_" + uuid_of_name("llama-orch result of lab:1"), tasks::KeptResults::kKind,
+         boost::json::serialize(facts));
+  }
+
   base::SystemEntropy entropy_;
   std::filesystem::path directory_;
   config::Config config_;
@@ -201,13 +212,7 @@ TEST_F(Kept, AResultOfAJobThatAnotherVersionSubmittedIsThatOfTheJob) {
   context_.core = &port;
   context_.hub = &hub;
   context_.request_executor = &request_executor;
-  const wire::SubmitRequest request{.model = "m",
-                                    .prompt = wire::TextOrTokens{.text = "p"},
-                                    .task_id = "1",
-                                    .result = wire::ResultRequest{.keep_ms = 1000}};
-  boost::json::object facts{{"request", wire::encode(request)}, {"caller", tasks::to_json(kOwner)}};
-  keep("result_" + uuid_of_name("llama-orch result of lab:1"), tasks::KeptResults::kKind,
-       boost::json::serialize(facts));
+  keep_result();
   tasks::KeptResults results(context_, submitter_);
   results.resume();
   thread_.run_for(1);
@@ -227,13 +232,7 @@ TEST_F(Kept, AResultThatWaitsSaysForWhat) {
   net::testing::InlineExecutor request_executor;
   context_.store = &store;
   context_.request_executor = &request_executor;
-  const wire::SubmitRequest request{.model = "m",
-                                    .prompt = wire::TextOrTokens{.text = "p"},
-                                    .task_id = "1",
-                                    .result = wire::ResultRequest{.keep_ms = 1000}};
-  boost::json::object facts{{"request", wire::encode(request)}, {"caller", tasks::to_json(kOwner)}};
-  keep("result_" + uuid_of_name("llama-orch result of lab:1"), tasks::KeptResults::kKind,
-       boost::json::serialize(facts));
+  keep_result();
   tasks::KeptResults results(context_, submitter_);
   results.resume();
   thread_.run_for(1);
