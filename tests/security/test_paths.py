@@ -6,7 +6,7 @@ import urllib.parse
 
 import pytest
 
-from attacker import OPERATOR, TENANTS, bearer, send
+from attacker import JSON, OPERATOR, TENANTS, bearer, send
 from stack import HANG_S
 
 TENANT = TENANTS["alice"]
@@ -43,6 +43,17 @@ def test_no_spelling_gets_round_a_role(guarded_stack, path):
         status = int(answer.split(b" ", 2)[1])
         assert status in (400, 403, 404, 405), (target, answer[:200])
     assert not guarded_stack.pools()[0].get("draining")
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/embeddings"])
+def test_a_call_is_the_same_in_any_spelling(guarded_stack, path):
+    """The router and the decoder of the body agree on which call it is, and orchestratord goes on."""
+    body = {"model": "demo", "of_no_call": True}
+    plain = send(guarded_stack.url, "POST", path, body, {**JSON, **bearer(TENANT)})
+    assert plain.status == 400, plain.body
+    for spelling in ("/%76" + path[2:], path[:-1] + f"%{ord(path[-1]):02x}"):
+        answer = send(guarded_stack.url, "POST", spelling, body, {**JSON, **bearer(TENANT)})
+        assert (answer.status, answer.json["error"]["message"]) == (400, plain.json["error"]["message"]), spelling
 
 
 def test_what_is_not_there_is_nobodys_to_ask(guarded_stack):

@@ -35,6 +35,14 @@ net::Handler on(net::Executor* executor, Part& part,
   };
 }
 
+// `then` reads the call from the path, which a client may spell with percent signs.
+net::Handler as_call(const char* path, net::Handler then) {
+  return [path, then = std::move(then)](net::Request request, net::ExchangePtr exchange) {
+    request.path = path;
+    then(std::move(request), std::move(exchange));
+  };
+}
+
 }  // namespace
 
 std::int64_t started_unix_s(const Context& context) {
@@ -349,23 +357,21 @@ Api::Gateway Api::ollama() {
 
 Api::Gateway Api::openai() {
   using openai::Gateway;
-  Api::Gateway out{.paths = {{.prefix = "/v1/files",
-                              .write_error = openai::error_response,
-                              .always_sends_token = true,
-                              .takes_forms = true},
-                             {.prefix = "/v1/", .write_error = openai::error_response, .always_sends_token = true}},
-                   .routes = {
-                       {"POST", "/v1/chat/completions", Scope::kTenant,
-                        on_request_executor_submitted(openai_, &Gateway::create), may_submit()},
-                       {"POST", "/v1/completions", Scope::kTenant,
-                        on_request_executor_submitted(openai_, &Gateway::create), may_submit()},
-                       {"POST", "/v1/responses", Scope::kTenant,
-                        on_request_executor_submitted(openai_, &Gateway::create), may_submit()},
-                       {"POST", "/v1/responses/input_tokens", Scope::kTenant,
-                        on_request_executor_counted(openai_, &Gateway::count_input_tokens), may_ask()},
-                       {"POST", "/v1/embeddings", Scope::kTenant,
-                        on_request_executor_submitted(openai_, &Gateway::create), may_submit()},
-                   }};
+  Api::Gateway out;
+  const auto add_path = [&out](const char* prefix, bool takes_forms = false) {
+    out.paths.push_back({.prefix = prefix,
+                         .write_error = openai::error_response,
+                         .always_sends_token = true,
+                         .takes_forms = takes_forms});
+  };
+  add_path("/v1/files", true);
+  add_path("/v1/");
+  for (const char* call : {"/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings"}) {
+    out.routes.push_back({"POST", call, Scope::kTenant,
+                          as_call(call, on_request_executor_submitted(openai_, &Gateway::create)), may_submit()});
+  }
+  out.routes.push_back({"POST", "/v1/responses/input_tokens", Scope::kTenant,
+                        on_request_executor_counted(openai_, &Gateway::count_input_tokens), may_ask()});
   for (Route& route : kept_routes()) out.routes.push_back(std::move(route));
   return out;
 }
