@@ -263,9 +263,9 @@ class ArgumentRules {
     const bj::value* listed = schema.if_contains("enum");
     const bj::value* constant = schema.if_contains("const");
     if (listed == nullptr && constant == nullptr) return text_without(stop);
+    if (listed != nullptr && !listed->is_array()) return unsupported("an `enum` that is no list");
     std::string choice;
-    for (const bj::value& value :
-         listed != nullptr && listed->is_array() ? listed->get_array() : bj::array{*constant}) {
+    for (const bj::value& value : listed != nullptr ? listed->get_array() : bj::array{*constant}) {
       if (!value.is_string() || (constant != nullptr && value != *constant)) continue;
       const std::string_view text(value.get_string().data(), value.get_string().size());
       if (text.find(stop) != std::string_view::npos) return unsupported("values that hold the format's markers");

@@ -270,6 +270,27 @@ TEST(RequiredCall, Refusals) {
   }
 }
 
+TEST(RequiredCall, AnEnumThatIsNoListIsRefused) {
+  for (const std::string_view values : {R"("x")", "null", "1", "{}", "true"}) {
+    const std::string text = R"({"type": "string", "enum": )" + std::string(values) + "}";
+    const auto tools_with = [](const std::string& parameter) {
+      return Tools::parse(R"([{"function": {"name": "f", "parameters": {"properties": {"p": )" + parameter + "}}}}]")
+          .value();
+    };
+    const std::string texts = R"({"type": "array", "items": )" + text + "}";
+    for (const Format format : {Format::kQwen3Coder, Format::kFunctionGemma, Format::kGemma4}) {
+      for (const std::string& parameter : {text, texts}) {
+        if (format == Format::kQwen3Coder && parameter == texts) continue;  // is JSON there
+        const Tools tools = tools_with(parameter);
+        const auto refused = required_call(format, tools, {});
+        ASSERT_FALSE(refused) << name_of(format) << parameter;
+        EXPECT_THAT(refused.error().message, HasSubstr("an `enum` that is no list")) << name_of(format);
+        EXPECT_TRUE(required_call(format, tools, {.answer = std::string(kAnswerSchema)})) << name_of(format);
+      }
+    }
+  }
+}
+
 TEST(RequiredCall, AnAnswerBesideToolsIsNoDemand) {
   const Tools pattern = Tools::parse(R"([{"function": {"name": "f", "parameters": {"properties": {
     "p": {"type": "string", "pattern": "^a$"}}}}}])")
