@@ -282,12 +282,12 @@ base::Result<ir::ExprId> SchemaCompiler::object(const Schemas& schemas) {
       std::uint32_t at = states[i][written];
       if (!members[i].required) path.join(at, states[i + 1][written]);
       if (after(written) > written_max) continue;
+      if (path.size() + name.size() > limits().nfa_states_max) {
+        return document_.failure(schemas.front(), "properties", "their names are too long together");
+      }
       if (written > 0) at = path.call(path.literal(at, ","), space_);
       at = path.call(path.call(path.literal(at, name), space_), value);
       path.join(at, states[i + 1][after(written)]);
-    }
-    if (path.size() > limits().nfa_states_max) {
-      return document_.failure(schemas.front(), "properties", "their names are too long together");
     }
   }
   std::optional<ir::RuleId> other_rule;

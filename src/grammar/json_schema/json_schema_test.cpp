@@ -1,6 +1,7 @@
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <cmath>
 #include <functional>
@@ -355,6 +356,23 @@ std::string properties_of(int count, const std::function<std::string(int)>& sche
   std::string out;
   for (int i = 0; i < count; ++i) out += (i > 0 ? ",\"a" : "\"a") + std::to_string(i) + "\":" + schema_of(i);
   return R"({"type":"object","properties":{)" + out + "}}";
+}
+
+// A name is written for each number of members that may stand before it.
+TEST(JsonSchema, ALongNameIsNotWrittenTimeAndAgainBeforeItIsRefused) {
+  std::string members = '"' + std::string(100'000, 'a') + R"(":{})";
+  for (int i = 0; i < 125; ++i) members += fmt::format(R"(,"a{}":{{}})", i);
+  const auto peak_kib = [] {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_maxrss;
+  };
+  const auto before = peak_kib();
+  const auto refused =
+      Grammar::from_json_schema(R"({"type":"object","maxProperties":127,"properties":{)" + members + "}}");
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("their names are too long together"));
+  EXPECT_LT(peak_kib() - before, 600 * 1024) << "of 127 copies it would be twice as much and more";
 }
 
 // What is left of such automata is nothing or little, and the way there has thousands of states.
