@@ -90,11 +90,12 @@ TEST_F(Blobs, KeepWhatTheyAreGiven) {
 }
 
 TEST_F(Blobs, AreSealedOnTheDisk) {
-  Facts secret = facts();
+  Facts secret = facts("the tenant of a client");
   secret.body = "the prompt of a client";
   ASSERT_TRUE(store_->create("r-1", secret, "the output of a model"));
   ASSERT_TRUE(store_->append("r-1", "the rest of the output"));
-  for (const char* text : {"prompt", "output", "t1"}) EXPECT_EQ(on_disk("r-1").find(text), std::string::npos) << text;
+  for (const char* text : {"prompt", "output", "tenant"})
+    EXPECT_EQ(on_disk("r-1").find(text), std::string::npos) << text;
 }
 
 TEST_F(Blobs, TheLatestFactsCount) {
