@@ -251,12 +251,14 @@ TEST_P(RequiredCalls, ANamedCallIsOfThatTool) {
 INSTANTIATE_TEST_SUITE_P(, RequiredCalls, ::testing::ValuesIn(all_formats().begin(), all_formats().end()),
                          [](const auto& tested) { return std::string(name_of(tested.param)); });
 
+// One tool, with that schema of its parameter `p`.
+Tools tools_with(std::string_view parameter) {
+  return Tools::parse(R"([{"function": {"name": "f", "parameters": {"properties": {"p": )" + std::string(parameter) +
+                      "}}}}]")
+      .value();
+}
+
 TEST(RequiredCall, Refusals) {
-  const auto tools_with = [](std::string_view parameter) {
-    return Tools::parse(R"([{"function": {"name": "f", "parameters": {"properties": {"p": )" + std::string(parameter) +
-                        "}}}}]")
-        .value();
-  };
   const auto message_of = [](const base::Result<std::string>& result) {
     return result ? "accepted" : result.error().message;
   };
@@ -273,10 +275,6 @@ TEST(RequiredCall, Refusals) {
 TEST(RequiredCall, AnEnumThatIsNoListIsRefused) {
   for (const std::string_view values : {R"("x")", "null", "1", "{}", "true"}) {
     const std::string text = R"({"type": "string", "enum": )" + std::string(values) + "}";
-    const auto tools_with = [](const std::string& parameter) {
-      return Tools::parse(R"([{"function": {"name": "f", "parameters": {"properties": {"p": )" + parameter + "}}}}]")
-          .value();
-    };
     const std::string texts = R"({"type": "array", "items": )" + text + "}";
     for (const Format format : {Format::kQwen3Coder, Format::kFunctionGemma, Format::kGemma4}) {
       for (const std::string& parameter : {text, texts}) {
@@ -292,9 +290,7 @@ TEST(RequiredCall, AnEnumThatIsNoListIsRefused) {
 }
 
 TEST(RequiredCall, AnAnswerBesideToolsIsNoDemand) {
-  const Tools pattern = Tools::parse(R"([{"function": {"name": "f", "parameters": {"properties": {
-    "p": {"type": "string", "pattern": "^a$"}}}}}])")
-                            .value();
+  const Tools pattern = tools_with(R"({"type": "string", "pattern": "^a$"})");
   for (const Format format : {Format::kQwen3Coder, Format::kGemma4}) {
     EXPECT_FALSE(required_call(format, pattern, {})) << name_of(format);
     const auto text = required_call(format, pattern, {.answer = std::string(kAnswerSchema)});
