@@ -219,8 +219,8 @@ struct ScaleSoftcapArgs {
 
 // Attention of many heads over one cache row per position, [latent | rest]: scores from the whole row, values are its
 // latent part. softmax(scale * q.row) latent over positions [0, p] of the row's sequence. Pages as KvLayout{type, 1,
-// key_dim, 0} has them. Unit: row * ceil(heads / kLatentHeads) + which of its groups of kLatentHeads heads.
-inline constexpr int kLatentHeads = 4;
+// key_dim, 0} has them. Unit: row * ceil(heads / unit_heads) + which of its groups of unit_heads heads.
+inline constexpr std::size_t kLatentHeads = 8;  // of a unit, at most
 struct LatentAttentionArgs {
   KvType type = KvType::kF16;
   KvPages pages;
@@ -229,10 +229,11 @@ struct LatentAttentionArgs {
   float* out = nullptr;  // [rows, heads * latent_dim], row stride out_stride
   std::size_t out_stride = 0;
   std::size_t heads = 0;
+  std::size_t unit_heads = kLatentHeads;  // 1 .. kLatentHeads; changes speed, never bits
   std::size_t latent_dim = 0;
   std::size_t key_dim = 0;  // >= latent_dim
   float scale = 1;
-  float* scores = nullptr;        // this thread's: kLatentHeads rows of scores_stride
+  float* scores = nullptr;        // this thread's: unit_heads rows of scores_stride
   std::size_t scores_stride = 0;  // >= the visible positions rounded out to whole pages
   // [rows, chosen_words] or null: only positions p with bit p % 32 of word p / 32 count. REQUIRES: one of those a row sees does.
   const std::uint32_t* chosen = nullptr;
@@ -408,7 +409,8 @@ struct CompressedScoresArgs {
   float* scores = nullptr;
 };
 // softmax(scale * q . k) k over the last `window` rows, in order, and then the entries a row sees, of which those with bit e % 32 of word
-// e / 32 count. Unit: row * ceil(heads / kLatentHeads) + which of its groups of kLatentHeads heads.
+// e / 32 count. Unit: row * ceil(heads / kCompressedHeads) + which of its groups of kCompressedHeads heads.
+inline constexpr int kCompressedHeads = 4;
 struct CompressedAttentionArgs {
   CompressedCache cache;
   const float* q = nullptr;  // [rows, heads * head_dim]
@@ -420,7 +422,7 @@ struct CompressedAttentionArgs {
   const std::uint32_t* chosen = nullptr;  // [rows, chosen_words], or null: all
   std::size_t chosen_words = 0;
   const void** keys = nullptr;    // this thread's: scores_stride pointers
-  float* scores = nullptr;        // this thread's: kLatentHeads rows of scores_stride
+  float* scores = nullptr;        // this thread's: kCompressedHeads rows of scores_stride
   std::size_t scores_stride = 0;  // >= rows and entries that are attended to, rounded up to 16
 };
 

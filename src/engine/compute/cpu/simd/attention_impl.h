@@ -100,33 +100,37 @@ LLORCH_INLINE void prefetch_elements(const Element* p) {
   });
 }
 
-// Scores of kHeads heads against 16 * kScoreBlocks positions of a page: dot products, dimensions in increasing order. A key is
-// loaded and widened once for all of them. Row h of q and scores is head h.
+// Vectors of sixteen that a tile of so many heads has beside each other: its sums stay in registers.
+constexpr int tile_vectors(int heads) { return kTileSums / heads < kTileVectors ? kTileSums / heads : kTileVectors; }
+
+// Scores of kHeads heads against 16 * tile_vectors(kHeads) positions of a page: dot products, dimensions in increasing order. A
+// key is loaded and widened once for all of them. Row h of q and scores is head h.
 template <class Kv, int kHeads>
 LLORCH_INLINE void block_scores(const AttentionArgs& args, const float* q, const PageData<Kv>& page, std::size_t first,
                                 const Visible& seen, float* scores) {
-  F32x16 dots[kHeads][kScoreBlocks];
-  for_groups<0, kHeads * kScoreBlocks>([&](auto n) __attribute__((always_inline)) {
-    dots[decltype(n)::value / kScoreBlocks][decltype(n)::value % kScoreBlocks] = set1(0.0f);
+  constexpr int kBlocks = tile_vectors(kHeads);
+  F32x16 dots[kHeads][kBlocks];
+  for_groups<0, kHeads * kBlocks>([&](auto n) __attribute__((always_inline)) {
+    dots[decltype(n)::value / kBlocks][decltype(n)::value % kBlocks] = set1(0.0f);
   });
   const std::size_t dims = args.layout.key_dim;
   for (std::size_t i = 0; i < dims; ++i) {
-    F32x16 key[kScoreBlocks];
-    for_groups<0, kScoreBlocks>([&](auto n) __attribute__((always_inline)) {
+    F32x16 key[kBlocks];
+    for_groups<0, kBlocks>([&](auto n) __attribute__((always_inline)) {
       key[decltype(n)::value] = Kv::lanes(page.now + i * kPagePositions + 16 * decltype(n)::value);
     });
-    prefetch_elements<16 * kScoreBlocks>(page.next + i * kPagePositions);
+    prefetch_elements<16 * kBlocks>(page.next + i * kPagePositions);
     for_groups<0, kHeads>([&](auto head) __attribute__((always_inline)) {
       constexpr int h = decltype(head)::value;
       const F32x16 qi = set1(q[h * dims + i]);
-      for_groups<0, kScoreBlocks>([&](auto n) __attribute__((always_inline)) {
+      for_groups<0, kBlocks>([&](auto n) __attribute__((always_inline)) {
         dots[h][decltype(n)::value] = fma(qi, key[decltype(n)::value], dots[h][decltype(n)::value]);
       });
     });
   }
   const F32x16 scale = set1(args.scale), cap = set1(args.softcap), minus_infinity = set1(-__builtin_inff());
-  for_groups<0, kHeads * kScoreBlocks>([&](auto number) __attribute__((always_inline)) {
-    constexpr std::size_t h = decltype(number)::value / kScoreBlocks, n = decltype(number)::value % kScoreBlocks;
+  for_groups<0, kHeads * kBlocks>([&](auto number) __attribute__((always_inline)) {
+    constexpr std::size_t h = decltype(number)::value / kBlocks, n = decltype(number)::value % kBlocks;
     F32x16 s = mul(dots[h][n], scale);
     if (args.softcap > 0) s = softcap_lanes(s, cap);
     store(scores + h * args.scores_stride + 16 * n, mask_positions(s, first + 16 * n, seen, minus_infinity));
@@ -135,7 +139,7 @@ LLORCH_INLINE void block_scores(const AttentionArgs& args, const float* q, const
 template <class Kv, int kHeads>
 __attribute__((noinline)) void page_scores(const AttentionArgs& args, const float* q, const PageData<Kv>& keys,
                                            std::size_t first, const Visible& seen, float* scores) {
-  for (std::size_t n = 0; n < kPagePositions; n += 16 * kScoreBlocks)
+  for (std::size_t n = 0; n < kPagePositions; n += 16 * tile_vectors(kHeads))
     block_scores<Kv, kHeads>(args, q, keys.from(n), first + n, seen, scores + n);
 }
 
@@ -195,10 +199,11 @@ LLORCH_INLINE void accumulate_values(const PageData<Kv>& page, std::size_t strid
 }
 template <class Kv, int kHeads>
 __attribute__((noinline)) void page_values(const PageData<Kv>& values, std::size_t dims, const ValueSums& to) {
-  constexpr std::size_t kWide = 16 * kValueVectors;
+  constexpr int kVectors = tile_vectors(kHeads);
+  constexpr std::size_t kWide = 16 * kVectors;
   const auto from = [&](std::size_t i) { return ValueSums{to.p, to.p_stride, to.entries, to.out + i, to.out_stride}; };
   std::size_t i = 0;
-  for (; i + kWide <= dims; i += kWide) accumulate_values<Kv, kHeads, kValueVectors>(values.from(i), dims, from(i));
+  for (; i + kWide <= dims; i += kWide) accumulate_values<Kv, kHeads, kVectors>(values.from(i), dims, from(i));
   for (; i + 16 <= dims; i += 16) accumulate_values<Kv, kHeads, 1>(values.from(i), dims, from(i));
   if (i == dims) return;
   const std::size_t n = dims - i;
@@ -211,12 +216,11 @@ __attribute__((noinline)) void page_values(const PageData<Kv>& values, std::size
   }
 }
 
-// body(GroupNumber<n>, first head) over tiles of kHeadTile heads, then single ones.
-template <class Body>
-LLORCH_INLINE void for_head_tiles(std::size_t heads, const Body& body) {
-  std::size_t h = 0;
-  for (; h + kHeadTile <= heads; h += kHeadTile) body(GroupNumber<kHeadTile>{}, h);
-  for (; h < heads; ++h) body(GroupNumber<1>{}, h);
+// body(GroupNumber<n>, first head) over tiles of kHeadTile heads, then of half as many, down to single ones.
+template <int kTile = kHeadTile, class Body>
+LLORCH_INLINE void for_head_tiles(std::size_t heads, const Body& body, std::size_t h = 0) {
+  for (; h + kTile <= heads; h += kTile) body(GroupNumber<kTile>{}, h);
+  if constexpr (kTile > 1) for_head_tiles<kTile / 2>(heads, body, h);
 }
 
 // Rows of one sequence that meet the same pages, for all query heads of one kv head: a page is brought into the first-level

@@ -148,6 +148,7 @@ const Case kCases[] = {
     {KvType::kF32, 2, 2, 32, 32, 200, 5, 0},       {KvType::kF16, 2, 1, 32, 32, 260, 70, 0},
     {KvType::kF32, 2, 1, 32, 32, 130, 0, 30.0f},   {KvType::kF16, 1, 1, 16, 16, 1, 0, 0},
     {KvType::kF16, 4, 2, 64, 64, 140, 0, 0, true}, {KvType::kF32, 2, 1, 33, 17, 90, 8, 20.0f, true},
+    {KvType::kF16, 16, 2, 64, 64, 131, 0, 0},      {KvType::kF32, 15, 1, 40, 24, 70, 9, 0, true},
 };
 
 TEST(Attention, EqualsTheWrittenOrderAtEveryPosition) {

@@ -201,14 +201,14 @@ inline void attend_keys(const CompressedAttentionArgs& args, std::size_t row, st
 template <class Kv>
 inline void compressed_unit(const CompressedAttentionArgs& args, std::size_t row, std::size_t head) {
   const std::size_t count = attended_keys<Kv>(args, row);
-  if (head + kLatentHeads <= args.heads) return attend_keys<Kv, kLatentHeads>(args, row, head, count);
+  if (head + kCompressedHeads <= args.heads) return attend_keys<Kv, kCompressedHeads>(args, row, head, count);
   for (; head < args.heads; ++head) attend_keys<Kv, 1>(args, row, head, count);
 }
 
 inline void compressed_attention(const CompressedAttentionArgs& args, Range units) {
-  const std::size_t per_row = (args.heads + kLatentHeads - 1) / kLatentHeads;
+  const std::size_t per_row = (args.heads + kCompressedHeads - 1) / kCompressedHeads;
   for (std::size_t unit = units.begin; unit < units.end; ++unit) {
-    const std::size_t row = unit / per_row, head = unit % per_row * kLatentHeads;
+    const std::size_t row = unit / per_row, head = unit % per_row * kCompressedHeads;
     if (args.cache.type == KvType::kF32) {
       compressed_unit<KvF32>(args, row, head);
     } else {

@@ -13,29 +13,47 @@ LLORCH_INLINE void mask_chosen(float* scores, std::size_t count, const std::uint
   }
 }
 
-// Scores, then e^(score - max), of heads [head, head + kHeads); totals of the softmax.
-template <class Kv, int kHeads>
-LLORCH_INLINE void latent_scores(const LatentAttentionArgs& args, std::size_t row, std::size_t head,
-                                 const Visible& seen, float (&totals)[kHeads]) {
-  using Element = typename Kv::Element;
+// Pages of a row's sequence, one after the other; `work(page, position it begins with)`.
+template <class Kv, class Work>
+LLORCH_INLINE void for_pages(const KvPages& pages, std::size_t row, const Visible& seen, const Work& work) {
+  const auto page = [&](std::size_t p) {
+    return reinterpret_cast<const typename Kv::Element*>(page_of(pages, row, p));
+  };
+  for (std::size_t at = 0; at < seen.end; at += kPagePositions)
+    work(PageData<Kv>{page(at), page(at + kPagePositions < seen.end ? at + kPagePositions : at)}, at);
+}
+
+// Scores, then e^(score - max), of `heads` heads from `head` on; totals of the softmax.
+template <class Kv>
+LLORCH_INLINE void latent_scores(const LatentAttentionArgs& args, std::size_t row, std::size_t head, std::size_t heads,
+                                 const Visible& seen, float* totals) {
   const AttentionArgs scoring{.layout = {.type = args.type, .kv_heads = 1, .key_dim = args.key_dim, .value_dim = 0},
                               .scale = args.scale,
                               .scores_stride = args.scores_stride};
   const float* q = args.q + row * args.q_stride + head * args.key_dim;
-  for (std::size_t at = 0; at < seen.end; at += kPagePositions) {
-    const auto page = [&](std::size_t p) { return reinterpret_cast<const Element*>(page_of(args.pages, row, p)); };
-    PageData<Kv> keys{page(at), page(at + kPagePositions < seen.end ? at + kPagePositions : at)};
-    for_head_tiles(kHeads, [&](auto tile, std::size_t h) {
+  for_pages<Kv>(args.pages, row, seen, [&](PageData<Kv> keys, std::size_t at) {
+    for_head_tiles(heads, [&](auto tile, std::size_t h) {
       page_scores<Kv, decltype(tile)::value>(scoring, q + h * args.key_dim, keys, at, seen,
                                              args.scores + h * args.scores_stride + at);
       keys.next = keys.now;
     });
-  }
+  });
   const std::size_t count = (seen.end + 15) / 16 * 16;
-  for (int h = 0; args.chosen != nullptr && h < kHeads; ++h)
+  for (std::size_t h = 0; args.chosen != nullptr && h < heads; ++h)
     mask_chosen(args.scores + h * args.scores_stride, count, args.chosen + row * args.chosen_words);
-  for (int h = 0; h < kHeads; ++h) totals[h] = exp_scores(args.scores + h * args.scores_stride, count, nullptr);
+  for (std::size_t h = 0; h < heads; ++h) totals[h] = exp_scores(args.scores + h * args.scores_stride, count, nullptr);
 }
+
+// Elements whose sums pass a page together: those of a unit's heads stay in the first-level cache.
+inline constexpr std::size_t kLatentBlock = 32;
+
+// What the heads of a tile add up over the positions of a page, for elements beside each other.
+struct LatentSums {
+  const float* p;  // [heads, p_stride], from the page's first position on
+  std::size_t p_stride;
+  std::size_t positions;  // of the page that the row sees
+  float* sums;            // [heads, kLatentBlock, 16]
+};
 
 // sums[h][i] += p[h] * element i of sixteen cached rows; the elements lie kPagePositions apart.
 template <class Kv, int kHeads, int kDims, class Masked>
@@ -55,58 +73,85 @@ LLORCH_INLINE void add_latent(const typename Kv::Element* values, const float* p
   });
 }
 
-// out[h][i] = sum of p * element i of the cached row, for kDims elements from `dim` on. Positions lie side by side, so lanes
-// are positions: sixteen sums, lane position mod 16, positions increasing, then the tree. Keys are read once for all heads of
-// the call.
+// Positions lie side by side, so lanes are positions: sixteen sums an element, lane position mod 16, positions increasing.
 template <class Kv, int kHeads, int kDims>
-__attribute__((noinline)) void latent_dims(const LatentAttentionArgs& args, std::size_t row, std::size_t dim,
-                                           const Visible& seen, const float* totals, float* out) {
+LLORCH_INLINE void add_latent_tile(const PageData<Kv>& values, const LatentSums& to) {
+  constexpr std::size_t kHeadSums = 16 * kLatentBlock;
   F32x16 sums[kHeads][kDims];
   for_groups<0, kHeads * kDims>([&](auto n) __attribute__((always_inline)) {
-    sums[decltype(n)::value / kDims][decltype(n)::value % kDims] = set1(0.0f);
+    constexpr std::size_t h = decltype(n)::value / kDims, i = decltype(n)::value % kDims;
+    sums[h][i] = load(to.sums + h * kHeadSums + 16 * i);
   });
-  for (std::size_t at = 0; at < seen.end; at += kPagePositions) {
-    const auto* values =
-        reinterpret_cast<const typename Kv::Element*>(page_of(args.pages, row, at)) + dim * kPagePositions;
-    const float* p = args.scores + at;
-    std::size_t b = 0;
-    for (; b < kPagePositions && at + b + 16 <= seen.end; b += 16)
-      add_latent<Kv>(
-          values + b, p + b, args.scores_stride, [](F32x16 sum, F32x16) { return sum; }, sums);
-    if (b < kPagePositions && at + b < seen.end)
-      add_latent<Kv>(
-          values + b, p + b, args.scores_stride,
-          [&](F32x16 sum, F32x16 before) { return mask_positions(sum, at + b, seen, before); }, sums);
+  prefetch_elements<kDims* static_cast<int>(kPagePositions)>(values.next);
+  std::size_t b = 0;
+  for (; b + 16 <= to.positions; b += 16)
+    add_latent<Kv>(
+        values.now + b, to.p + b, to.p_stride, [](F32x16 sum, F32x16) { return sum; }, sums);
+  if (b < to.positions) {
+    const Mask16 counts = less(lane_numbers(), set1_i(static_cast<std::int32_t>(to.positions - b)));
+    add_latent<Kv>(
+        values.now + b, to.p + b, to.p_stride, [&](F32x16 sum, F32x16 before) { return select(counts, sum, before); },
+        sums);
   }
   for_groups<0, kHeads * kDims>([&](auto n) __attribute__((always_inline)) {
     constexpr std::size_t h = decltype(n)::value / kDims, i = decltype(n)::value % kDims;
-    out[h * args.latent_dim + dim + i] = tree_sum(sums[h][i]) / totals[h];
+    store(to.sums + h * kHeadSums + 16 * i, sums[h][i]);
   });
 }
 
+// The same for `dims` elements, at most kLatentBlock.
 template <class Kv, int kHeads>
-inline void latent_heads(const LatentAttentionArgs& args, std::size_t row, std::size_t head) {
-  const std::size_t end = static_cast<std::size_t>(args.pages.positions[row]) + 1;
-  const Visible seen{.begin = 0, .end = end, .base = 0, .origin = 0};
-  float totals[kHeads];
-  latent_scores<Kv, kHeads>(args, row, head, seen, totals);
-  float* out = args.out + row * args.out_stride + head * args.latent_dim;
-  std::size_t dim = 0;
-  for (; dim + kLatentDims <= args.latent_dim; dim += kLatentDims)
-    latent_dims<Kv, kHeads, kLatentDims>(args, row, dim, seen, totals, out);
-  for (; dim < args.latent_dim; ++dim) latent_dims<Kv, kHeads, 1>(args, row, dim, seen, totals, out);
+__attribute__((noinline)) void add_latent_page(const PageData<Kv>& values, std::size_t dims, const LatentSums& to) {
+  constexpr int kDims = tile_vectors(kHeads);
+  const auto from = [&](std::size_t i) { return LatentSums{to.p, to.p_stride, to.positions, to.sums + 16 * i}; };
+  std::size_t i = 0;
+  for (; i + kDims <= dims; i += kDims) add_latent_tile<Kv, kHeads, kDims>(values.from(i * kPagePositions), from(i));
+  for (; i < dims; ++i) add_latent_tile<Kv, kHeads, 1>(values.from(i * kPagePositions), from(i));
+}
+
+// out[h][i] = sum of p * element i of the cached row, over the total of h, for elements [dim, dim + dims): a page is read once for
+// all heads of the unit.
+template <class Kv>
+LLORCH_INLINE void latent_values(const LatentAttentionArgs& args, std::size_t row, std::size_t heads, Range dims,
+                                 const Visible& seen, const float* totals, float* out) {
+  const std::size_t count = dims.end - dims.begin;
+  alignas(64) float sums[kLatentHeads * kLatentBlock * 16];
+  for (std::size_t i = 0; i < heads * kLatentBlock * 16; i += 16) store(sums + i, set1(0.0f));
+  for_pages<Kv>(args.pages, row, seen, [&](const PageData<Kv>& page, std::size_t at) {
+    PageData<Kv> values = page.from(dims.begin * kPagePositions);
+    const std::size_t positions = seen.end - at < kPagePositions ? seen.end - at : kPagePositions;
+    for_head_tiles(heads, [&](auto tile, std::size_t h) {
+      add_latent_page<Kv, decltype(tile)::value>(values, count,
+                                                 {.p = args.scores + h * args.scores_stride + at,
+                                                  .p_stride = args.scores_stride,
+                                                  .positions = positions,
+                                                  .sums = sums + h * kLatentBlock * 16});
+      values.next = values.now;
+    });
+  });
+  for (std::size_t h = 0; h < heads; ++h)
+    for (std::size_t i = 0; i < count; ++i)
+      out[h * args.latent_dim + dims.begin + i] = tree_sum(load(sums + (h * kLatentBlock + i) * 16)) / totals[h];
 }
 
 template <class Kv>
 inline void latent_unit(const LatentAttentionArgs& args, std::size_t row, std::size_t head) {
-  if (head + kLatentHeads <= args.heads) return latent_heads<Kv, kLatentHeads>(args, row, head);
-  for (; head < args.heads; ++head) latent_heads<Kv, 1>(args, row, head);
+  const std::size_t end = static_cast<std::size_t>(args.pages.positions[row]) + 1;
+  const std::size_t heads = args.heads - head < args.unit_heads ? args.heads - head : args.unit_heads;
+  const Visible seen{.begin = 0, .end = end, .base = 0, .origin = 0};
+  float totals[kLatentHeads];
+  latent_scores<Kv>(args, row, head, heads, seen, totals);
+  float* out = args.out + row * args.out_stride + head * args.latent_dim;
+  for (std::size_t dim = 0; dim < args.latent_dim; dim += kLatentBlock) {
+    const std::size_t left = args.latent_dim - dim;
+    latent_values<Kv>(args, row, heads, {dim, dim + (left < kLatentBlock ? left : kLatentBlock)}, seen, totals, out);
+  }
 }
 
 inline void latent_attention(const LatentAttentionArgs& args, Range units) {
-  const std::size_t per_row = (args.heads + kLatentHeads - 1) / kLatentHeads;
+  const std::size_t per_row = (args.heads + args.unit_heads - 1) / args.unit_heads;
   for (std::size_t unit = units.begin; unit < units.end; ++unit) {
-    const std::size_t row = unit / per_row, head = unit % per_row * kLatentHeads;
+    const std::size_t row = unit / per_row, head = unit % per_row * args.unit_heads;
     if (args.type == KvType::kF32) {
       latent_unit<KvF32>(args, row, head);
     } else {

@@ -42,8 +42,9 @@ class LatentCache {
   // `chosen`: [positions, words] or empty.
   std::vector<float> run(const Kernels& k, std::size_t chunk, std::span<const std::uint32_t> chosen = {}) {
     const std::size_t words = chosen.size() / c_.positions;
-    const std::size_t stride = table_.size() * kPagePositions, per_row = (c_.heads + kLatentHeads - 1) / kLatentHeads;
-    std::vector<float> out(c_.positions * c_.heads * c_.latent), scores(kLatentHeads * stride);
+    const std::size_t unit_heads = chunk == 1 ? kLatentHeads : 1 + chunk % kLatentHeads;  // which changes no bit
+    const std::size_t stride = table_.size() * kPagePositions, per_row = (c_.heads + unit_heads - 1) / unit_heads;
+    std::vector<float> out(c_.positions * c_.heads * c_.latent), scores(unit_heads * stride);
     for (std::size_t row = 0; row < c_.positions; row += chunk) {
       const std::size_t n = std::min(chunk, c_.positions - row);
       const KvPages pages{.pages = table_.data(),
@@ -63,6 +64,7 @@ class LatentCache {
                           .out = out.data() + row * c_.heads * c_.latent,
                           .out_stride = c_.heads * c_.latent,
                           .heads = c_.heads,
+                          .unit_heads = unit_heads,
                           .latent_dim = c_.latent,
                           .key_dim = key_dim_,
                           .scale = 0.13f,

@@ -240,6 +240,6 @@ LLORCH_INLINE void block_integers(Rows<kRow...> rows, const Block (&blocks)[kGro
 // Register tiles: rows of activations x groups of sixteen weight rows. They change speed, never bits.
 inline constexpr int kFloatTileRows = 6, kFloatTileGroups = 2, kFloatSingleGroups = 4;
 inline constexpr int kPackedRows = 8, kPackedTileRows = 8, kSlabTileRows = 4, kSlabTileGroups = 2;
-inline constexpr int kHeadTile = 4, kScoreBlocks = 4, kValueVectors = 4, kLatentDims = 4;
+inline constexpr int kHeadTile = 8, kTileSums = 16, kTileVectors = 4;
 
 }  // namespace llorch::engine::compute::cpu::simd::avx512

@@ -70,6 +70,6 @@ LLORCH_INLINE void block_integers(Rows<kRow...> rows, const Block (&blocks)[1],
 
 inline constexpr int kFloatTileRows = 3, kFloatTileGroups = 1, kFloatSingleGroups = 2;
 inline constexpr int kPackedRows = 2, kPackedTileRows = 2, kSlabTileRows = 4, kSlabTileGroups = 1;
-inline constexpr int kHeadTile = 2, kScoreBlocks = 2, kValueVectors = 2, kLatentDims = 1;
+inline constexpr int kHeadTile = 4, kTileSums = 4, kTileVectors = 2;
 
 }  // namespace llorch::engine::compute::cpu::simd::LLORCH_ISA_NAMESPACE

@@ -46,7 +46,7 @@ struct Scratch {
         index_scores(arena.take<float>(threads * entries)),
         order(arena.take<std::int32_t>(threads * entries)),
         keys(arena.take<const void*>(threads * keys_max)),
-        scores(arena.take<float>(threads * kLatentHeads * keys_max)),
+        scores(arena.take<float>(threads * kCompressedHeads * keys_max)),
         x(arena.take_quantized(rows, p.width)),
         q_a(arena.take_quantized(rows, p.q_lora)),
         grouped(arena.take_quantized(rows * p.groups, heads_width / p.groups)),
@@ -68,7 +68,7 @@ struct Scratch {
   float* index_scores;  // [threads, entries]
   std::int32_t* order;  // [threads, entries]
   const void** keys;    // [threads, keys_max]
-  float* scores;        // [threads, kLatentHeads, keys_max]
+  float* scores;        // [threads, kCompressedHeads, keys_max]
   QuantizedRows x, q_a, grouped, low_quantized;
 };
 
@@ -218,7 +218,7 @@ class Attention {
                                       .chosen = p_.top_k != 0 ? scratch_.bits : nullptr,
                                       .chosen_words = scratch_.words,
                                       .scores_stride = scratch_.keys_max};
-    const std::size_t units = rows_ * ((p_.heads + kLatentHeads - 1) / kLatentHeads);
+    const std::size_t units = rows_ * ((p_.heads + kCompressedHeads - 1) / kCompressedHeads);
     const std::size_t products = rows_ * p_.heads * 2 * p_.d_head * keys_attended(p_, context_);
     const std::size_t lanes = products < kGrainProducts
                                   ? 1
@@ -227,7 +227,7 @@ class Attention {
     stream_.pool.run(lanes, 1, [&](Range range, std::size_t thread) {
       CompressedAttentionArgs args = all;
       args.keys = scratch_.keys + thread * scratch_.keys_max;
-      args.scores = scratch_.scores + thread * kLatentHeads * scratch_.keys_max;
+      args.scores = scratch_.scores + thread * kCompressedHeads * scratch_.keys_max;
       for (std::size_t lane = range.begin; lane < range.end; ++lane)
         for (std::size_t unit = lane; unit < units; unit += lanes)
           stream_.kernels.compressed_attention(args, {unit, unit + 1});

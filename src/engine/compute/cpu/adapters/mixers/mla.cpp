@@ -192,7 +192,11 @@ void attend_latent(const ExecutionContext& ctx, const PreparedInsn& insn, const 
       .scores_stride = scratch.scores_stride,
       .chosen = p.index_words != 0 ? insn.input<std::uint32_t>(1) + rows.begin * p.index_words : nullptr,
       .chosen_words = p.index_words};
-  const std::size_t units = count * ((p.heads + kLatentHeads - 1) / kLatentHeads);
+  // Heads of a unit share what they read of a cache; fewer where threads would go without.
+  std::size_t unit_heads = kLatentHeads;
+  const auto units_of = [&] { return count * ((p.heads + unit_heads - 1) / unit_heads); };
+  while (unit_heads > 1 && units_of() < stream.pool.threads_count()) unit_heads /= 2;
+  const std::size_t units = units_of();
   const std::size_t last = *std::max_element(ctx.positions + rows.begin, ctx.positions + rows.end);
   const std::size_t products = count * p.heads * (scratch.widths.key + p.kv_lora) * (last + 1);
   const std::size_t lanes =
@@ -200,6 +204,7 @@ void attend_latent(const ExecutionContext& ctx, const PreparedInsn& insn, const 
   // Later rows see more positions, so units are dealt out in turn.
   stream.pool.run(lanes, 1, [&](Range range, std::size_t thread) {
     LatentAttentionArgs args = all;
+    args.unit_heads = unit_heads;
     args.scores = scratch.scores + thread * kLatentHeads * scratch.scores_stride;
     for (std::size_t lane = range.begin; lane < range.end; ++lane)
       for (std::size_t unit = lane; unit < units; unit += lanes)
