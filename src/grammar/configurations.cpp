@@ -2,20 +2,20 @@
 
 #include <algorithm>
 #include <bit>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include "base/assert.h"
+#include "base/keyed_hash.h"
 
 namespace llorch::grammar {
 namespace {
 
+// Grammars are chosen by tenants, and so are their lists.
 std::size_t hash_of(std::span<const Item> list) {
-  std::size_t hash = list.size();
-  for (const Item& item : list) {
-    hash = (hash ^ (std::size_t{item.place.state} << 32 | index(item.frame))) * 0x9E3779B97F4A7C15u;
-    hash = (hash ^ hash >> 29 ^ item.place.count) * 0xBF58476D1CE4E5B9u;
-  }
-  return hash ^ hash >> 32;
+  static_assert(std::has_unique_object_representations_v<Item>);
+  return base::KeyedHash{}(std::string_view(reinterpret_cast<const char*>(list.data()), list.size_bytes()));
 }
 
 }  // namespace

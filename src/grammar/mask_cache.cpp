@@ -1,7 +1,10 @@
 #include "grammar/mask_cache.h"
 
-#include <cstring>
+#include <string_view>
+#include <type_traits>
 #include <utility>
+
+#include "base/keyed_hash.h"
 
 namespace llorch::grammar {
 
@@ -16,10 +19,8 @@ std::size_t PlaceMask::bytes() const {
 }
 
 std::size_t MaskCache::Hash::operator()(const PlaceKey& key) const {
-  std::size_t hash;
-  std::memcpy(&hash, key.rule.data(), sizeof(hash));
-  for (const std::uint32_t part : {key.state, key.tier}) hash = (hash ^ part) * 0x9E3779B97F4A7C15u;
-  return hash ^ hash >> 32;
+  static_assert(std::has_unique_object_representations_v<PlaceKey>);
+  return base::KeyedHash{}(std::string_view(reinterpret_cast<const char*>(&key), sizeof key));
 }
 
 std::shared_ptr<const PlaceMask> MaskCache::find(const PlaceKey& key) {

@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include "base/assert.h"
+#include "base/keyed_hash.h"
 
 namespace llorch::grammar::ir {
 namespace {
@@ -21,16 +24,12 @@ void append_edge(std::vector<Dfa::Edge>& edges, Dfa::Edge edge) {
   }
 }
 
-struct RowHash {
-  std::size_t operator()(const Dfa::State& state) const {
-    std::size_t hash = state.accepts;
-    for (const Dfa::Edge& edge : state.edges) {
-      hash = hash * 1000003 + (std::size_t{edge.first} << 32 | edge.last);
-      hash = hash * 1000003 + edge.to;
-    }
-    return hash;
-  }
-};
+std::size_t row_hash(const Dfa::State& state) {
+  static_assert(std::has_unique_object_representations_v<Dfa::Edge>);
+  const std::span<const Dfa::Edge> edges = state.edges;
+  return base::KeyedHash{}(std::string_view(reinterpret_cast<const char*>(edges.data()), edges.size_bytes())) ^
+         std::size_t{state.accepts};
+}
 
 // Successors before their predecessors, where there are no cycles.
 std::vector<std::uint32_t> post_order(const Dfa& dfa) {
@@ -120,7 +119,7 @@ std::optional<Dfa> merge_equal_rows(Dfa dfa, Work& work) {
         append_edge(edges, edge);
       }
       row.edges = std::move(edges);
-      auto& equals = by_hash[RowHash{}(row)];
+      auto& equals = by_hash[row_hash(row)];
       const auto duplicate = std::find_if(equals.begin(), equals.end(), [&](auto s) { return dfa.states[s] == row; });
       if (duplicate == equals.end()) {
         equals.push_back(state);
