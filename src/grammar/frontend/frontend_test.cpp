@@ -139,7 +139,7 @@ TEST(Sets, NoneIsMadeOnceTheGrammarIsTooLarge) {
     sets += set;
     blanks += set + " ";
   }
-  const Limits limits{.nfa_states_max = kSets};  // in a builder sixteen times as many, in each set more than sixteen
+  const Limits limits{.nfa_states_max = kSets};  // in a builder's automata twice as many, in each set more than sixteen
   ir::Builder builder(limits);
   const auto pattern = frontend::parse_pattern(sets, frontend::Match::kWhole, {});
   ASSERT_TRUE(pattern) << pattern.error().message;

@@ -60,9 +60,11 @@ std::size_t size_of(const Dfa& dfa) {
   return size;
 }
 
-// Keeps the states that are reachable and reach acceptance (and the start), numbered in depth-first order.
+// Keeps the states that are reachable and reach acceptance (and the start), numbered in depth-first order. Worthless once the work
+// is over.
 Dfa trim(const Dfa& dfa, Work& work_done) {
   work_done.spend(size_of(dfa));
+  if (work_done.is_over()) return {};
   std::vector<std::vector<std::uint32_t>> sources(dfa.states.size());
   std::vector<std::uint32_t> work;
   std::vector<bool> useful(dfa.states.size());
@@ -220,6 +222,7 @@ class SubsetConstruction {
       targets.erase(std::unique(targets.begin(), targets.end()), targets.end());
       append_edge(row, {cuts[i], cuts[i + 1] - 1, number_of(closure(std::move(targets)))});
     }
+    row.shrink_to_fit();
     dfa_.states[at].edges = std::move(row);
   }
 
@@ -277,6 +280,7 @@ std::optional<Dfa> product(const Dfa& a, const Dfa& b, Product kind, std::size_t
       }
       if (rest && kind == Product::kFirstOnly) append_edge(row, {from, edge.last, number_of(edge.to, kNone)});
     }
+    row.shrink_to_fit();
     out.states[at].edges = std::move(row);
   }
   return merge_equal_rows(trim(out, work), work);

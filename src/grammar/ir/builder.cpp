@@ -80,6 +80,7 @@ ExprId Builder::call(RuleId rule) { return add({.kind = Expr::Kind::kRule, .rule
 
 ExprId Builder::automaton(Nfa nfa) {
   const std::size_t size = nfa.states.size();
+  automaton_states_ += size;
   automata_.push_back(std::move(nfa));
   return add({.kind = Expr::Kind::kAutomaton, .automaton = static_cast<std::uint32_t>(automata_.size() - 1)}, size);
 }

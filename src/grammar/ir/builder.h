@@ -1,5 +1,6 @@
 #pragma once
 // What the front-ends write: rules over bytes, as expressions. compiler.h makes automata of it.
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <map>
@@ -63,6 +64,10 @@ class Builder {
   ExprId call(RuleId rule);
   // An automaton over bytes and calls.
   ExprId automaton(Nfa nfa);
+  // States that automata may have yet: check() refuses one that has more.
+  std::size_t automaton_states_left() const {
+    return automaton_states_max() - std::min(automaton_states_, automaton_states_max());
+  }
   // What make() returned for the first equal `key`: a grammar may spell one set of characters a million times.
   template <class Make>
   ExprId shared(std::vector<std::uint32_t> key, const Make& make) {
@@ -106,7 +111,12 @@ class Builder {
 
   bool has_too_many_rules() const { return rules_.size() > limits_.rules_max; }
   // Nested expressions count their parts again, hence the factor: the automata are bounded one by one later.
-  bool is_too_large() const { return total_size_ > 16 * limits_.nfa_states_max; }
+  bool is_too_large() const {
+    return total_size_ > 16 * limits_.nfa_states_max || automaton_states_ > automaton_states_max();
+  }
+  // Automata are made before the rules of them, so their memory is bounded here: a state takes some 100 bytes. Rules that are within
+  // states_max are made of fewer.
+  std::size_t automaton_states_max() const { return 2 * limits_.nfa_states_max; }
   ExprId add(Expr expr, std::size_t size);
   std::size_t size_of(ExprId id) const { return sizes_[index(id)]; }
 
@@ -118,6 +128,7 @@ class Builder {
   std::map<std::vector<std::uint32_t>, ExprId> shared_;
   std::vector<base::TokenId> control_tokens_;
   std::size_t total_size_ = 0;
+  std::size_t automaton_states_ = 0;
   std::size_t steps_ = 0;
 };
 

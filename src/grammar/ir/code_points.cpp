@@ -134,12 +134,16 @@ const SymbolSet& all_code_points() {
 }
 
 ExprId spelled(Builder& builder, const Dfa& dfa, Encoding encoding) {
+  if (builder.is_over()) return builder.nothing();  // whoever asks the builder is refused
+  // A class of thousands of ranges at each of hundreds of lengths takes millions of states, so they are counted as they come.
+  const std::size_t states_max = builder.automaton_states_left();
   Nfa nfa;
   nfa.states.resize(dfa.states.size() + 1);
   nfa.accept = static_cast<std::uint32_t>(dfa.states.size());
   for (std::uint32_t i = 0; i < dfa.states.size(); ++i) {
     if (dfa.states[i].accepts) nfa.states[i].epsilons.push_back(nfa.accept);
     for (const Dfa::Edge& edge : dfa.states[i].edges) {
+      if (nfa.states.size() > states_max) break;
       for (const Spelling& spelling : spellings({{edge.first, edge.last}}, encoding)) {
         add_spelling(nfa, i, spelling, edge.to);
       }

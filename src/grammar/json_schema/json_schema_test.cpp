@@ -358,21 +358,50 @@ std::string properties_of(int count, const std::function<std::string(int)>& sche
   return R"({"type":"object","properties":{)" + out + "}}";
 }
 
+// Of the process so far.
+long peak_kib() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_maxrss;
+}
+
 // A name is written for each number of members that may stand before it.
 TEST(JsonSchema, ALongNameIsNotWrittenTimeAndAgainBeforeItIsRefused) {
   std::string members = '"' + std::string(100'000, 'a') + R"(":{})";
   for (int i = 0; i < 125; ++i) members += fmt::format(R"(,"a{}":{{}})", i);
-  const auto peak_kib = [] {
-    rusage usage{};
-    getrusage(RUSAGE_SELF, &usage);
-    return usage.ru_maxrss;
-  };
   const auto before = peak_kib();
   const auto refused =
       Grammar::from_json_schema(R"({"type":"object","maxProperties":127,"properties":{)" + members + "}}");
   ASSERT_FALSE(refused);
   EXPECT_THAT(refused.error().message, HasSubstr("their names are too long together"));
   EXPECT_LT(peak_kib() - before, 600 * 1024) << "of 127 copies it would be twice as much and more";
+}
+
+// A class that is spelled once takes fifty thousand states; at each length that a text may have it is spelled again.
+TEST(JsonSchema, AClassOfManyRangesIsNotSpelledAtEachLengthBeforeItIsRefused) {
+  std::string ranges;
+  for (int i = 0; i < 8191; ++i)
+    ranges += fmt::format(R"(\\u{{{:x}}}-\\u{{{:x}}})", 0x10000 + 0x60 * i, 0x10042 + 0x60 * i);
+  const auto text_of = [&](int length_max) {
+    return fmt::format(R"({{"type":"string","pattern":"^[{}]*$","maxLength":{}}})", ranges, length_max);
+  };
+  EXPECT_TRUE(Grammar::from_json_schema(text_of(2)));
+  for (const std::string& schema :
+       {text_of(300), R"({"type":"array","minItems":1000,"items":)" + text_of(300) + "}",
+        R"({"type":"object","propertyNames":)" + text_of(100) + R"(,"additionalProperties":{}})"}) {
+    const auto before = peak_kib();
+    const auto refused = Grammar::from_json_schema(schema);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().message, "the grammar is too large; make it smaller");
+    EXPECT_LT(peak_kib() - before, 900 * 1024) << "of all lengths it would be more";
+  }
+  for (const std::string& schema : {text_of(15'000), R"({"patternProperties":{"^[)" + ranges + "]{1,15000}$\":{}}}"}) {
+    const auto before = peak_kib();
+    const auto refused = Grammar::from_json_schema(schema);
+    ASSERT_FALSE(refused);
+    EXPECT_THAT(refused.error().message, HasSubstr("more than 8388608 steps"));
+    EXPECT_LT(peak_kib() - before, 900 * 1024);
+  }
 }
 
 // What is left of such automata is nothing or little, and the way there has thousands of states.
