@@ -1,7 +1,6 @@
 #include "grammar/configurations.h"
 
 #include <algorithm>
-#include <bit>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -99,17 +98,20 @@ std::uint32_t Configurations::outer_count(ConfigurationId id) const {
 }
 
 ConfigurationId Configurations::at(Item item) {
+  cost_ = 0;
   reached_.assign(1, item);
   return settle();
 }
 
 ConfigurationId Configurations::returned(FrameId frame) {
   const std::span<const Item> list = frames_[index(frame)];
+  cost_ = list.size();
   reached_.assign(list.begin(), list.end());
   return settle();
 }
 
 void Configurations::call(ir::RuleId rule, Item caller) {
+  if (overflowed_) return;
   ++calls_;
   const auto end = pending_.begin() + static_cast<std::ptrdiff_t>(pending_count_);
   auto it = std::find_if(pending_.begin(), end, [&](const PendingCall& other) { return other.rule == rule; });
@@ -131,6 +133,7 @@ void Configurations::call(ir::RuleId rule, Item caller) {
   } else {
     it->callers.push_back(caller);
   }
+  limit_moves();
   if (it->callers.size() <= kItemsMax) return;
   std::ranges::sort(it->callers);
   it->callers.erase(std::unique(it->callers.begin(), it->callers.end()), it->callers.end());
@@ -152,6 +155,7 @@ void Configurations::advance(Item item, std::uint8_t byte) {
   if (edge != edges.end() && edge->first <= byte) reached_.push_back({{edge->to, 0}, item.frame});
   const auto calls = rules_->calls(item.place.state);
   cost_ += calls.size();
+  limit_moves();
   for (const ir::RuleSet::Call& each : calls) {
     if (rules_->starts_with(each.rule, byte)) call(each.rule, {{each.to, 0}, item.frame});
   }
@@ -169,7 +173,8 @@ ConfigurationId Configurations::settle() {
     for (const Item& below : frames_[index(all[i].frame)]) {
       if (std::ranges::find(all, below) == all.end()) all.push_back(below);
     }
-    if (all.size() > 2 * kItemsMax) overflowed_ = true;
+    const std::uint64_t cost = returns * (1 + all.size() / kComparisons);
+    if (all.size() > 2 * kItemsMax || cost_ + cost > kMovesMax) overflowed_ = true;
   }
   cost_ += returns * (1 + all.size() / kComparisons);
   std::erase_if(all, [&](const Item& item) { return item.place.state != kOver.state && rules_->is_over(item.place); });
@@ -181,13 +186,11 @@ ConfigurationId Configurations::settle() {
 ConfigurationId Configurations::compute_step(ConfigurationId from, std::uint8_t byte) {
   reached_.clear();
   pending_count_ = 0;
-  cost_ = calls_ = 0;
-  std::uint64_t entered = 0;  // rules; each once
+  cost_ = calls_ = entered_ = 0;
   const std::size_t count = configurations_[index(from)].size();
-  for (std::size_t i = 0; i < count; ++i) advance(configurations_[index(from)][i], byte);
+  for (std::size_t i = 0; i < count && !overflowed_; ++i) advance(configurations_[index(from)][i], byte);
   // Lowest rank first: by the time a rule is entered, every caller of it at this byte is known.
   while (pending_count_ > 0 && !overflowed_) {
-    ++entered;
     const auto end = pending_.begin() + static_cast<std::ptrdiff_t>(pending_count_);
     const auto next = std::min_element(pending_.begin(), end, [&](const PendingCall& a, const PendingCall& b) {
       return rules_->rule(a.rule).rank < rules_->rule(b.rule).rank;
@@ -196,18 +199,21 @@ ConfigurationId Configurations::compute_step(ConfigurationId from, std::uint8_t 
     next->callers.erase(std::unique(next->callers.begin(), next->callers.end()), next->callers.end());
     const Item callee{{rules_->rule(next->rule).start, 0}, intern_frame(next->callers)};
     std::swap(*next, pending_[--pending_count_]);
+    ++entered_;
     advance(callee, byte);
   }
+  // No part of the cost depends on the order of readings or rules, which is not the same in every grammar and after every output:
+  // nor does whether it is too much.
+  cost_ += comparisons_cost();
   const ConfigurationId to = settle();
-  // No part of the cost depends on the order of readings or rules, which is not the same in every grammar and after every output.
-  cost_ += (calls_ + entered) * entered / kComparisons;
+  if (to == kOverflowedConfiguration) cost_ = kMovesMax;
   std::uint32_t& row = rows_of_[index(from)];
   if (row == kNoRow) {
     row = static_cast<std::uint32_t>(rows_.size());
     rows_.emplace_back().to.fill(kUnknown);
   }
   rows_[row].to[byte] = to;
-  rows_[row].cost_log2[byte] = static_cast<std::uint8_t>(std::bit_width(std::max<std::uint64_t>(cost_, 1) - 1));
+  rows_[row].cost_log2[byte] = static_cast<std::uint8_t>(cost_log2());
   return to;
 }
 
@@ -240,6 +246,7 @@ std::shared_ptr<Configurations> Configurations::extract(std::span<ConfigurationI
     if (live_lists[i]) renamed[i] = out->intern_configuration(rename(configurations_[i]));
   }
   for (ConfigurationId* root : roots) *root = renamed[index(*root)];
+  out->items_max_ = std::max(kItemsKeptMax, 2 * out->items_kept());
   out->lists_max_ = std::max(kListsMax, 2 * std::max(out->frames_.size(), out->configurations_.size()));
   return out;
 }

@@ -35,8 +35,16 @@ void group_by_byte(PlaceMask::Layer& layer, const TokenTrie::Tier& tier) {
 
 tl::unexpected<base::Error> too_ambiguous() {
   return fail(ErrorCode::kInvalidParams,
-              fmt::format("the grammar can be read in more than {} ways at once; make its alternatives more distinct",
-                          Configurations::kItemsMax));
+              fmt::format("the grammar can be read in more than {} ways at once, or takes more than {} moves for one "
+                          "byte; make its alternatives more distinct",
+                          Configurations::kItemsMax, Configurations::kMovesMax));
+}
+
+tl::unexpected<base::Error> too_deep() {
+  return fail(ErrorCode::kInvalidParams,
+              fmt::format("the output leaves more than {} rules of the grammar open at once; make it nest less, or its "
+                          "alternatives more distinct",
+                          Configurations::kAliveMax));
 }
 
 tl::unexpected<base::Error> too_costly() {
@@ -83,7 +91,6 @@ void Matcher::make_room(std::span<ConfigurationId> more) {
   for (ConfigurationId& id : more) roots.push_back(&id);
   configurations_ = configurations_->extract(roots);
   words_of_ = words_are_current ? at_ : kDeadConfiguration;
-  ++renamings_;
 }
 
 base::Result<> Matcher::spend(std::uint64_t steps) {
@@ -211,17 +218,20 @@ base::Result<> Matcher::add_item(std::size_t number) {
 
 // Tokens that go on after the rule of a reading is over.
 base::Result<> Matcher::add_open_nodes(std::size_t number, std::size_t tier, const PlaceMask::Layer& layer) {
+  if (layer.groups.empty()) return {};
   const TokenTrie::Tier& of = trie_->tiers()[tier];
-  // Where the caller stands behind the rule and one byte more; a walk may rename it.
-  ConfigurationId over{};
+  // Where the caller stands behind the rule and one byte more.
   std::array<ConfigurationId, 256> begun{};
-  std::uint64_t renamings = renamings_ - 1;
-  const auto begin = [&] {
-    if (renamings == renamings_) return;
-    renamings = renamings_;
-    over = configurations_->returned(configurations_->items(at_)[number].frame);
-    for (const PlaceMask::Layer::Group& group : layer.groups)
+  const auto begin = [&]() -> base::Result<> {
+    const ConfigurationId over = configurations_->returned(configurations_->items(at_)[number].frame);
+    TRY(spend(configurations_->return_charge()));
+    if (over == kOverflowedConfiguration) return too_ambiguous();
+    for (const PlaceMask::Layer::Group& group : layer.groups) {
       begun[group.byte] = configurations_->step(over, group.byte);
+      TRY(spend(1 + configurations_->charge(over, group.byte)));
+      if (begun[group.byte] == kOverflowedConfiguration) return too_ambiguous();
+    }
+    return {};
   };
   // The steps that are counted must not depend on what was forgotten when: where room is made in a mask, it begins with nothing but
   // where the output stands.
@@ -230,15 +240,12 @@ base::Result<> Matcher::add_open_nodes(std::size_t number, std::size_t tier, con
     is_forced_ = !is_fresh_;
     if (is_forced_) return fail(ErrorCode::kInternal, "the mask begins again");
     make_room(path);
-    return {};
+    return begin();
   };
-  begin();
+  TRY(begin());
   std::vector<std::uint32_t> nodes;
   for (std::size_t i = 0; i < layer.groups.size(); ++i) {
-    const std::uint8_t byte = layer.groups[i].byte;
-    TRY(spend(1 + configurations_->charge(over, byte)));
-    if (begun[byte] == kOverflowedConfiguration) return too_ambiguous();
-    if (begun[byte] == kDeadConfiguration) continue;
+    if (begun[layer.groups[i].byte] == kDeadConfiguration) continue;
     const std::span<const std::uint32_t> group = layer.group(i);
     nodes.insert(nodes.end(), group.begin(), group.end());
   }
@@ -248,7 +255,6 @@ base::Result<> Matcher::add_open_nodes(std::size_t number, std::size_t tier, con
   // Nodes below one that a walk came to as if the caller had begun there: that walk has added their tokens.
   std::vector<bool> covered(of.nodes.size());
   const auto add_tokens = [&](std::uint32_t node, ConfigurationId at) {
-    begin();
     if (at == begun[of.nodes[node].byte]) covered[node] = true;
     if (!configurations_->is_completable(at)) return;
     for (const TokenId id : of.tokens(node)) set(words_, id);
@@ -256,7 +262,6 @@ base::Result<> Matcher::add_open_nodes(std::size_t number, std::size_t tier, con
   for (const std::uint32_t node : nodes) {
     TRY(spend(1));
     if (covered[node]) continue;
-    begin();
     const ConfigurationId at = begun[of.nodes[node].byte];
     add_tokens(node, at);
     TRY(walk(configurations_, of, node, at, add_tokens, make_room_for));
@@ -326,9 +331,16 @@ base::Result<> Matcher::accept(TokenId id) {
     ended_ = true;
     return {};
   }
-  const ConfigurationId at = trie_->is_end(id) ? kDeadConfiguration : after(id);
+  ConfigurationId at = trie_->is_end(id) ? kDeadConfiguration : after(id);
   if (at == kOverflowedConfiguration) return too_ambiguous();
   if (at == kDeadConfiguration) return fail(ErrorCode::kInvalidParams, "the grammar does not allow this token here");
+  if (configurations_->items_kept() > Configurations::kAliveMax) {
+    ConfigurationId* const root = &at;
+    std::shared_ptr<Configurations> alive = configurations_->extract({&root, 1});
+    if (alive->items_kept() > Configurations::kAliveMax) return too_deep();
+    configurations_ = std::move(alive);
+    words_of_ = kDeadConfiguration;
+  }
   at_ = at;
   refused_.reset();
   return {};

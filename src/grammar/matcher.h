@@ -30,12 +30,13 @@ class Matcher {
 
   // [mask_words] bit `id % 32` of word `id / 32` is set iff the token is allowed; never all zero. End ids are allowed iff
   // is_complete(), and nothing else after one. Valid until the next call on this matcher.
-  // INVALID_PARAMS when the grammar is so ambiguous here that more than Configurations::kItemsMax readings are alive, or when
-  // the mask takes more than kMaskStepsMax steps.
+  // INVALID_PARAMS when the grammar is so ambiguous here that more than Configurations::kItemsMax readings are alive or a byte
+  // takes more than kMovesMax moves, or when the mask takes more than kMaskStepsMax steps.
   base::Result<std::span<const std::uint32_t>> mask();
   // Whether mask() allows `id`, without computing the rest of it. REQUIRES index(id) < vocab_size().
   base::Result<bool> allows(TokenId id);
-  // Appends the token to the output. INVALID_PARAMS, and nothing changes, when mask() does not allow it.
+  // Appends the token to the output. INVALID_PARAMS, and nothing changes, when mask() does not allow it, or when more than
+  // Configurations::kAliveMax rules of the grammar are open behind it.
   base::Result<> accept(TokenId id);
   // Whether the output so far is a whole string of the grammar.
   bool is_complete() const { return ended_ || configurations_->accepts(at_); }
@@ -71,7 +72,6 @@ class Matcher {
   ConfigurationId words_of_ = kDeadConfiguration;
   std::vector<ConfigurationId> path_;  // of a walk, by depth
   std::uint64_t steps_ = 0;            // of the mask under way, or of the last one
-  std::uint64_t renamings_ = 0;        // calls of make_room()
   // PlaceMasks of the mask under way: one that many readings stand at counts once.
   std::map<PlaceKey, std::shared_ptr<const PlaceMask>> place_masks_;
   bool is_fresh_ = false;               // configurations_ held nothing but at_ when the mask began

@@ -337,6 +337,71 @@ TEST(Matcher, TooManyReadingsAreRefused) {
   EXPECT_FALSE(matcher.mask());
 }
 
+// One byte that three hundred rules begin with, each of which a hundred others call: a single reading comes of it.
+TEST(Matcher, AByteThatTakesTooManyMovesIsRefused) {
+  const auto rules = [](int count) {
+    std::string text = "root ::= r0";
+    for (int i = 0; i < count; ++i) {
+      text += "\nr" + std::to_string(i) + " ::= ";
+      for (int j = i + 1; j < std::min(i + 100, count); ++j) text += "r" + std::to_string(j) + " \"x\" | ";
+      text += i + 1 < count ? "r" + std::to_string(i + 1) + " \"y\"" : "[a-z]";
+    }
+    return text;
+  };
+  const SmallVocabulary vocabulary = bytes_and({});
+  Matcher few = Matcher::create(gbnf(rules(100)), vocabulary.trie).value();
+  ASSERT_TRUE(few.mask());
+  ASSERT_TRUE(few.accept(TokenId{'a'}));
+  Matcher many = Matcher::create(gbnf(rules(300)), vocabulary.trie).value();
+  for (int again = 0; again < 2; ++again) {
+    const auto accepted = many.accept(TokenId{'a'});
+    ASSERT_FALSE(accepted);
+    EXPECT_EQ(accepted.error().code, base::ErrorCode::kInvalidParams);
+    EXPECT_THAT(accepted.error().message, HasSubstr("more than 65536 moves for one byte"));
+    const auto mask = many.mask();
+    ASSERT_FALSE(mask);
+    EXPECT_EQ(mask.error().message, accepted.error().message);
+  }
+}
+
+// Each of many rules nests all of them and may go on behind them.
+std::shared_ptr<const Grammar> nesting(int count) {
+  std::string text = "root ::= \"b\"";
+  for (int i = 0; i < count; ++i) text += " | r" + std::to_string(i);
+  for (int i = 0; i < count; ++i) {
+    text += "\nr" + std::to_string(i) + " ::= \"a\" root \"" + std::to_string(i) + "\"?";
+  }
+  return gbnf(text);
+}
+
+// Behind each reading stand all callers of all callers: to find them is most of what such a mask takes.
+TEST(Matcher, WhatGoesOnBehindARuleIsCounted) {
+  const SmallVocabulary vocabulary = bytes_and({"b0", "b1"});
+  const auto mask_of = [&](int count, int depth) {
+    Matcher matcher = Matcher::create(nesting(count), vocabulary.trie).value();
+    for (int i = 0; i < depth; ++i) EXPECT_TRUE(matcher.accept(TokenId{'a'}));
+    const auto mask = matcher.mask();
+    return mask ? std::string("a mask") : mask.error().message;
+  };
+  EXPECT_EQ(mask_of(60, 3), "a mask");
+  EXPECT_THAT(mask_of(120, 3), HasSubstr("takes more than 16777216 steps"));
+  EXPECT_THAT(mask_of(60, 6), HasSubstr("256 ways")) << "behind one of the readings";
+}
+
+// What an output leaves open is kept until it is closed.
+TEST(Matcher, RulesThatAnOutputLeavesOpenAreBounded) {
+  const SmallVocabulary vocabulary = bytes_and({});
+  Matcher matcher = Matcher::create(nesting(120), vocabulary.trie).value();
+  std::size_t depth = 0;
+  base::Result<> accepted;
+  while (depth < 1500 && (accepted = matcher.accept(TokenId{'a'}))) ++depth;
+  ASSERT_FALSE(accepted);
+  EXPECT_EQ(accepted.error().code, base::ErrorCode::kInvalidParams);
+  EXPECT_THAT(accepted.error().message, HasSubstr("more than 131072 rules of the grammar open"));
+  EXPECT_GT(depth, 131072U / 120 - 5);
+  EXPECT_FALSE(matcher.accept(TokenId{'a'})) << "asked again";
+}
+
 // All words of five letters, and the empty one that ends.
 const SmallVocabulary& words_of_five() {
   static const SmallVocabulary vocabulary = [] {

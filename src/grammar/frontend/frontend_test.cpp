@@ -201,6 +201,8 @@ TEST(Gbnf, Refusals) {
       {"root ::= \"a", "not closed"},
       {"root ::= (\"a\"", "not closed"},
       {"root ::= [a", "not closed"},
+      {"root ::= [z-a]", "before it begins"},
+      {"root ::= [^a-z\\u00e9-\\u00e8]", "before it begins"},
       {"root ::= \"\\q\"", "escape"},
       {"root ::= root \"a\" | \"b\"", "left recursion"},
       {"root ::= x\nx ::= y? x \"a\" | \"b\"\ny ::= \"\"", "left recursion"},
