@@ -35,8 +35,8 @@ class Matcher {
   base::Result<std::span<const std::uint32_t>> mask();
   // Whether mask() allows `id`, without computing the rest of it. REQUIRES index(id) < vocab_size().
   base::Result<bool> allows(TokenId id);
-  // Appends the token to the output. INVALID_PARAMS, and nothing changes, when mask() does not allow it, or when more than
-  // Configurations::kAliveMax rules of the grammar are open behind it.
+  // Appends the token to the output. INVALID_PARAMS, and nothing changes, when mask() does not allow it, when readings that each
+  // allow it are too many together or take too many moves, or when more than Configurations::kAliveMax rules are open behind it.
   base::Result<> accept(TokenId id);
   // Whether the output so far is a whole string of the grammar.
   bool is_complete() const { return ended_ || configurations_->accepts(at_); }

@@ -386,6 +386,12 @@ TEST(Matcher, WhatGoesOnBehindARuleIsCounted) {
   EXPECT_EQ(mask_of(60, 3), "a mask");
   EXPECT_THAT(mask_of(120, 3), HasSubstr("takes more than 16777216 steps"));
   EXPECT_THAT(mask_of(60, 6), HasSubstr("256 ways")) << "behind one of the readings";
+  // Where no token goes on behind them, that is found once they are over.
+  const SmallVocabulary bytes = bytes_and({});
+  Matcher matcher = Matcher::create(nesting(60), bytes.trie).value();
+  for (int i = 0; i < 6; ++i) ASSERT_TRUE(matcher.accept(TokenId{'a'}));
+  ASSERT_TRUE(is_allowed(matcher.mask().value(), TokenId{'b'}));
+  EXPECT_THAT(matcher.accept(TokenId{'b'}).error().message, HasSubstr("256 ways"));
 }
 
 // What an output leaves open is kept until it is closed.
