@@ -395,7 +395,13 @@ void Admissions::restore(jobs::RestoredJob& r, std::int64_t settled_unix_ms) {
   groups_.put_back(job, now_.mono_ms, !was_running && r.attempts == 0);
   arm_job_timers(job);
   auto error = context_error(job.spec);
-  if (!r.payload_available) {
+  if (!r.readable) {
+    error = Error{
+        ErrorCode::kPayloadLost,
+        "This version of orchestratord cannot read the job back after its restart: what the store has of it "
+        "is damaged, or another version wrote it. Submit the job again.",
+        {}}.with("reason", std::string("JOB_UNREADABLE"));
+  } else if (!r.payload_available) {
     error = {ErrorCode::kPayloadLost, "The prompt was not kept across the restart. Submit the job again.", {}};
   } else if (was_running && config_.restart.running_jobs == config::RunningJobs::kFail) {
     error = {

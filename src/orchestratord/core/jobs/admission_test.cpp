@@ -212,13 +212,19 @@ TEST(Restart, ResumesTheQueue) {
   restored.jobs.push_back(
       {.spec = Driver::spec("j3", {}), .submitted_unix_ms = 1'699'999'995'000, .payload_available = false});
   restored.jobs.push_back({.spec = Driver::spec("j4", {.deadline_ms = 3000}), .submitted_unix_ms = 1'699'999'996'000});
+  restored.jobs.push_back({.spec = Driver::spec("j5", {}),
+                           .status = JobStatus::kRunning,
+                           .attempts = 1,
+                           .submitted_unix_ms = 1'699'999'996'000,
+                           .readable = false});
   restored.pool_endpoints = {"http://pool-1"};
   Driver d({}, restored);
   EXPECT_EQ(d.only<AskPoolState>().endpoint, "http://pool-1");
-  EXPECT_EQ(d.all<PublishQueued>().size(), 4u);
+  EXPECT_EQ(d.all<PublishQueued>().size(), 5u);
   std::map<std::string, std::string> ended;
   for (const Finish& f : d.all<Finish>()) ended[f.job_id.value] = f.error->name();
-  EXPECT_EQ(ended, (std::map<std::string, std::string>{{"j3", "PAYLOAD_LOST"}, {"j4", "TIMEOUT"}}));
+  EXPECT_EQ(ended,
+            (std::map<std::string, std::string>{{"j3", "PAYLOAD_LOST"}, {"j4", "TIMEOUT"}, {"j5", "PAYLOAD_LOST"}}));
   EXPECT_EQ(d.query("j2").reason->code, "WAITING_FOR_TURN");
   EXPECT_EQ(d.query("j1").reason->code, "WAITING_FOR_POOL");
   d.add_worker();

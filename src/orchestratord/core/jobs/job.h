@@ -54,6 +54,7 @@ struct RestoredJob {
   std::optional<std::int64_t> session_key;  // with spec.session_id: of which session of that id
   bool payload_available = true;            // false: the job ends in PAYLOAD_LOST
   std::string worker_version{};             // of the worker that last began it
+  bool readable = true;                     // false: what the store has of it cannot be read; it ends likewise
 };
 
 enum class CancelReason : std::uint8_t { kClientRequest, kDisconnect, kTimeout, kAdmin, kStreamMemory };
