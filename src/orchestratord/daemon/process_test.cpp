@@ -13,6 +13,7 @@
 #include "orchestratord/store/files/state_file.h"
 #include "orchestratord/store/sqlite/database.h"
 #include "orchestratord/store/sqlite/migrations.h"
+#include "orchestratord/store/testing/store_test_support.h"
 
 namespace llorch::orchestratord::daemon::testing {
 namespace {
@@ -128,7 +129,7 @@ TEST_F(ProcessTest, WhatAnotherVersionWroteEndsTheService) {
   }
 }
 
-TEST_F(ProcessTest, ALiveJobThatCannotBeReadRefusesAStartBeforeTheMigration) {
+TEST_F(ProcessTest, ALiveJobOfANewerProgramRefusesAStartBeforeTheMigration) {
   namespace sqlite = store::sqlite;
   const std::string path = (options_.state_directory / "orchestrator.db").string();
   ASSERT_TRUE(store::files::open_state_file(path));
@@ -147,6 +148,89 @@ TEST_F(ProcessTest, ALiveJobThatCannotBeReadRefusesAStartBeforeTheMigration) {
   EXPECT_EQ(refused.error().code, base::ErrorCode::kUnsupportedFormatVersion);
   auto database = sqlite::Database::open({.path = path}).value();
   EXPECT_EQ(sqlite::find_schema(database, sqlite::migrations()).value().applied_count, 7U);
+}
+
+// Rows with a bad byte, and a payload that is whole and cannot be read. What was to be kept has its request, and is run again.
+TEST_F(ProcessTest, AJobThatCannotBeReadBackEndsAlone) {
+  start_with_pool();
+  pool_->hold(true);
+  const std::string resume = R"(,"on_disconnect":"resume")";
+  const std::string good = client_->submit(task(1, 5, resume));
+  const std::string no_json = client_->submit(task(2, 5, resume));
+  const std::string impossible = client_->submit(task(3, 5, resume));
+  const std::string kept = client_->submit(task(4, 5, R"(,"result":{"keep_ms":600000})"));
+  client_.reset();
+  daemon_.reset();
+  store::SqliteStoreOptions options;
+  options.directory = options_.state_directory;
+  options.clock = &store::kClock;
+  options.entropy = &store::g_entropy;
+  ASSERT_TRUE(store::admit(*store::open_sqlite_store(std::move(options)).value(), store::admission("odd", "{}")));
+  {
+    auto database =
+        store::sqlite::Database::open({.path = (options_.state_directory / "orchestrator.db").string()}).value();
+    ASSERT_TRUE(database.execute("UPDATE jobs SET params = replace(params, '{', '[') WHERE job_id = '" + no_json +
+                                 "'; UPDATE jobs SET max_tokens = -5 WHERE job_id IN ('" + impossible + "', '" + kept +
+                                 "')"));
+  }
+  ASSERT_NO_FATAL_FAILURE(start());
+  pool_->register_at(client_->url());
+  pool_->hold(false);
+  for (const std::string& job_id : {no_json, impossible, kept, std::string("odd")}) {
+    const auto events = client_->read(events_path(job_id)).events;
+    ASSERT_FALSE(events.empty()) << job_id;
+    EXPECT_EQ(events.back().event, "error");
+    EXPECT_EQ(field(events.back().data, "code"), "PAYLOAD_LOST");
+    EXPECT_EQ(field(events.back().data, "reason"), "JOB_UNREADABLE") << events.back().data;
+    const std::string view = client_->get("/v2/tasks/" + job_id).body;
+    EXPECT_EQ(field(view, "status"), "failed") << view;
+  }
+  EXPECT_EQ(tokens_of(client_->read_through(events_path(good))), FakePool::expected_tokens(1, 5));
+  const auto result = [&] { return client_->get("/v2/tasks/" + kept + "/result"); };
+  wait_until([&] { return result().status != 409; }, "the result");
+  EXPECT_EQ(result().status, 200) << result().body;
+  EXPECT_EQ(client_->get("/v2/tasks").status, 200);
+  const std::string metrics = client_->get("/metrics").body;
+  EXPECT_NE(metrics.find("orchd_jobs_unreadable_total{component=\"orchestratord\"} 4"), std::string::npos) << metrics;
+  const std::string lines = log();
+  const std::size_t told = lines.find("jobs.unreadable");
+  ASSERT_NE(told, std::string::npos);
+  const std::string line = lines.substr(told, lines.find('\n', told) - told);
+  EXPECT_NE(line.find("\"jobs\":4"), std::string::npos) << line;
+  EXPECT_EQ(lines.find("jobs.unreadable", told + 1), std::string::npos) << "told twice";
+  restart();
+  EXPECT_NE(client_->get("/metrics").body.find("orchd_jobs_unreadable_total{component=\"orchestratord\"} 0"),
+            std::string::npos);
+}
+
+// Of one that ended, what can be read is shown, and no list is refused for it.
+TEST_F(ProcessTest, AnEndThatCannotBeReadIsAnErrorOfItsJob) {
+  start_with_pool();
+  const std::string good = client_->submit(task(1, 5));
+  const std::string damaged = client_->submit(task(2, 5));
+  for (const std::string& job_id : {good, damaged}) {
+    ASSERT_EQ(client_->read(events_path(job_id)).events.back().event, "end");
+  }
+  client_.reset();
+  daemon_.reset();
+  {
+    auto database =
+        store::sqlite::Database::open({.path = (options_.state_directory / "orchestrator.db").string()}).value();
+    ASSERT_TRUE(database.execute("UPDATE jobs SET terminal_event = substr(terminal_event, 2) WHERE job_id = '" +
+                                 damaged + "'"));
+  }
+  ASSERT_NO_FATAL_FAILURE(start());
+  EXPECT_EQ(client_->get("/v2/tasks/" + good).body.find("CORRUPT_FILE"), std::string::npos);
+  const net::Response view = client_->get("/v2/tasks/" + damaged);
+  EXPECT_EQ(view.status, 200) << view.body;
+  EXPECT_EQ(code_of(view), "CORRUPT_FILE") << view.body;
+  const auto events = client_->read(events_path(damaged)).events;
+  ASSERT_FALSE(events.empty());
+  EXPECT_EQ(field(events.back().data, "code"), "CORRUPT_FILE");
+  const net::Response list = client_->get("/v2/tasks");
+  EXPECT_EQ(list.status, 200) << list.body;
+  EXPECT_NE(list.body.find(good), std::string::npos);
+  EXPECT_NE(list.body.find(damaged), std::string::npos);
 }
 
 // SYS-6.1.3, SYS-7.5.1, promises 2 and 3: killed at random moments with 30 jobs under way, every accepted job ends

@@ -23,21 +23,29 @@ std::vector<store::Checkpoint> rows_of(const std::vector<streams::StreamHub::Che
   return rows;
 }
 
-// Errors: what this program cannot read.
-base::Result<std::optional<LiveRequest>> read_live_job(const std::string& params,
-                                                       const std::optional<std::string>& payload) {
-  TRY(http::tasks::check_placement(params));
-  if (!payload) return std::nullopt;
-  const auto request = TRY(wire::decode<wire::ExecuteRequest>(*payload, wire::UnknownKeys::kRefuse));
+// Errors: those of store::read_stored().
+base::Result<std::optional<LiveRequest>> read_live_job(const store::RestoredJob& live) {
+  if (live.job.unreadable) return base::fail(*live.job.unreadable);
+  TRY(http::tasks::check_placement(live.job.params));
+  if (!live.payload) return std::nullopt;
+  const auto request = TRY(store::read_stored<wire::ExecuteRequest>(*live.payload));
+  if (!live.payload->ends_with('}')) {  // its relay writes more behind its last member
+    return base::fail(base::ErrorCode::kCorruptFile, "the stored request does not end where its object does");
+  }
   return LiveRequest{.parameters_sha256 = wire::parameters_sha256(request),
                      .prompt_events = wire::prompt_events_count(request)};
 }
 
+bool is_newer(const base::Error& error) { return error.code == base::ErrorCode::kUnsupportedFormatVersion; }
+
 }  // namespace
 
 base::Result<> check_live_job(const store::FoundLiveJob& job) {
-  const auto request = read_live_job(job.params, job.payload);
-  if (!request) return base::fail(store::unreadable_job(job.job_id, request.error()));
+  const auto placement = http::tasks::check_placement(job.params);
+  if (!placement && is_newer(placement.error())) return base::fail(store::newer_job(job.job_id, placement.error()));
+  if (!job.payload) return {};
+  const auto request = store::read_stored<wire::ExecuteRequest>(*job.payload);
+  if (!request) return base::fail(store::newer_job(job.job_id, request.error()));
   return {};
 }
 
@@ -45,9 +53,9 @@ base::Result<LiveRequests> read_live_jobs(const store::RestoredState& state) {
   LiveRequests requests;
   requests.reserve(state.jobs.size());
   for (const store::RestoredJob& live : state.jobs) {
-    auto request = read_live_job(live.job.params, live.payload);
-    if (!request) return base::fail(store::unreadable_job(live.job.job_id, request.error()));
-    requests.push_back(std::move(*request));
+    auto request = read_live_job(live);
+    if (!request && is_newer(request.error())) return base::fail(store::newer_job(live.job.job_id, request.error()));
+    requests.push_back(std::move(request));
   }
   return requests;
 }
@@ -165,6 +173,7 @@ core::Restored Shell::restore(store::RestoredState state, LiveRequests requests)
   out.tenants = std::move(state.tenants);
   out.settled_unix_ms = state.settled_unix_ms;
   std::int64_t former_tenants_jobs = 0;
+  std::vector<std::string> unreadable;
   for (std::size_t i = 0; i < state.jobs.size(); ++i) {
     store::RestoredJob& restored = state.jobs[i];
     const auto live = std::make_shared<http::LiveJobData>();
@@ -172,11 +181,14 @@ core::Restored Shell::restore(store::RestoredState state, LiveRequests requests)
     const store::JobRecord& record = live->record;
     former_tenants_jobs +=
         core::sessions::is_former_tenant(record.tenant_id, options_.config->orchestratord.tenants) ? 1 : 0;
-    const bool payload_available = requests[i].has_value();
+    const bool is_readable = requests[i].has_value();
+    if (!is_readable) unreadable.push_back(record.job_id.value);
+    const bool payload_available = is_readable && requests[i]->has_value();
     if (payload_available) {
+      LiveRequest& request = **requests[i];
       live->payload = std::move(*restored.payload);
-      live->parameters_sha256 = std::move(requests[i]->parameters_sha256);
-      live->prompt_events = requests[i]->prompt_events;
+      live->parameters_sha256 = std::move(request.parameters_sha256);
+      live->prompt_events = request.prompt_events;
     }
     // Its checkpoint counts the prompt's tokens as well, where these are told.
     if (auto& told = live->record.progress.tokens_out; told) {
@@ -190,7 +202,14 @@ core::Restored Shell::restore(store::RestoredState state, LiveRequests requests)
                         .submitted_unix_ms = record.submitted_unix_ms,
                         .session_key = record.session_key,
                         .payload_available = payload_available,
-                        .worker_version = record.progress.worker_version.value_or("")});
+                        .worker_version = record.progress.worker_version.value_or(""),
+                        .readable = is_readable});
+  }
+  options_.metrics->unreadable(static_cast<std::int64_t>(unreadable.size()));
+  if (!unreadable.empty()) {
+    base::log_event(base::LogLevel::kWarn, "jobs.unreadable", {},
+                    "Jobs of the store cannot be read back and end with PAYLOAD_LOST; all others go on.",
+                    {{"jobs", unreadable.size()}, {"first_job_id", unreadable.front()}});
   }
   if (former_tenants_jobs > 0) {
     base::log_event(base::LogLevel::kWarn, "tenants.removed", {},

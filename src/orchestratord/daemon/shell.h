@@ -21,11 +21,13 @@ struct LiveRequest {
   std::string parameters_sha256;
   std::int64_t prompt_events = 0;
 };
-// Of each job of a state, in its order; absent: its payload is not here.
-using LiveRequests = std::vector<std::optional<LiveRequest>>;
-// Whether this program would run a live job, or each, as it was accepted. UNSUPPORTED_FORMAT_VERSION: see store::unreadable_job().
-base::Result<> check_live_job(const store::FoundLiveJob& job);
+// Of each job of a state, in its order; absent: its payload is not here. An error: the job cannot be read back, and ends.
+using LiveRequests = std::vector<base::Result<std::optional<LiveRequest>>>;
+// Whether this program would run the live jobs as they were accepted (ADR 0093). UNSUPPORTED_FORMAT_VERSION: see store::newer_job().
 base::Result<LiveRequests> read_live_jobs(const store::RestoredState& state);
+// Ahead of a migration: UNSUPPORTED_FORMAT_VERSION also for a sealed payload that cannot be read. It is as an older program wrote it, and
+// that one still starts.
+base::Result<> check_live_job(const store::FoundLiveJob& job);
 
 // Thread-safe but for what says otherwise.
 class Shell {

@@ -128,6 +128,9 @@ struct Metrics::Families {
   Counters& errors = counter("orchd_errors_total", "Errors that orchestratord told clients, by code.", ours);
   Counters& finished =
       counter("orchd_tasks_finished_total", "Jobs that reached their terminal event, by status.", ours);
+  Counters& unreadable =
+      counter("orchd_jobs_unreadable_total",
+              "Jobs that orchestratord ended at its start because it could not read them back.", ours);
   Counters& timeouts =
       counter("orchd_timeouts_by_stage_total", "Jobs that ran out of time, by the stage they were in.", ours);
   Counters& preloads =
@@ -363,6 +366,8 @@ void Metrics::preload(bool succeeded) {
 void Metrics::scheduling_latency_ms(double ms) {
   families_->scheduling.Add({{"algorithm", families_->options.algorithm}}, kSchedulingMs).Observe(ms);
 }
+
+void Metrics::unreadable(std::int64_t jobs) { families_->unreadable.Add({}).Increment(static_cast<double>(jobs)); }
 
 void Metrics::traced(std::string_view outcome, std::int64_t jobs) {
   families_->traces.Add({{"outcome", text(outcome)}}).Increment(static_cast<double>(jobs));

@@ -40,6 +40,8 @@ class Metrics {
   void preload(bool succeeded);
   // One pass of the core that dispatched something.
   void scheduling_latency_ms(double ms);
+  // Jobs that a start could not read back.
+  void unreadable(std::int64_t jobs);
   // Jobs whose spans a collector took ("exported"), or that were dropped.
   void traced(std::string_view outcome, std::int64_t jobs);
 

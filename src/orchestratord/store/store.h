@@ -58,6 +58,7 @@ struct JobRecord {
   std::int64_t submitted_unix_ms = 0;
   std::int64_t arrival = 0;  // order of admission; the store's to give
   JobProgress progress;
+  std::optional<base::Error> unreadable{};  // names the first column that could not be read and has its default
 };
 
 struct Admission {

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "base/error_detail.h"
+#include "orchestratord/store/postgres/connection.h"
 #include "orchestratord/store/rows/job_row.h"
 #include "orchestratord/store/sqlite/database.h"
 #include "orchestratord/store/testing/store_bed.h"
@@ -375,6 +376,62 @@ TEST_P(StoreTest, AJobWhosePayloadIsLostIsStillRestored) {
   // The slots of the lost keys are taken until their jobs have ended.
   EXPECT_TRUE(admit(*store, admission("job-3")));
   EXPECT_TRUE(apply(*store, cancelled("job-1")));
+}
+
+// A damaged row is its job's matter, whichever column it is in. Rows with a receipt are put together by the database.
+TEST_P(StoreTest, ARowThatCannotBeReadKeepsNoOtherFromBeingRead) {
+  const StoreBed bed(GetParam());
+  const std::vector<std::string> ids{"good", "no-facts", "negative", "far-slot", "ended", "with-receipt"};
+  {
+    auto store = bed.open();
+    for (const std::string& id : ids) {
+      Admission a = admission(id, "text of " + id);
+      a.job.model = id;  // rows of SQLite that say alike share one of its model
+      ASSERT_TRUE(admit(*store, std::move(a)));
+    }
+    ASSERT_TRUE(apply(*store, cancelled("ended")));
+    Transition end = finished("with-receipt");
+    end.progress.end->receipt = wire::Receipt{.model_digest = "sha256:1", .tokens_out = end.progress.end->tokens_out};
+    ASSERT_TRUE(apply(*store, end));
+  }
+  const std::string damage =
+      "UPDATE jobs SET max_tokens = -5, attempts = -1 WHERE job_id = 'negative';"
+      "UPDATE jobs SET terminal_event = substr(terminal_event, 2) WHERE completed_at IS NOT NULL;";
+  if (GetParam() == StoreKind::kSqlite) {
+    auto database = sqlite::Database::open({.path = (bed.dir.path() / "orchestrator.db").string()}).value();
+    ASSERT_TRUE(database.execute(damage + "UPDATE models SET model_facts = '[' WHERE model = 'no-facts';"
+                                          "UPDATE job_payloads SET key_slot = 4294967295 WHERE arrival = "
+                                          "(SELECT arrival FROM jobs WHERE job_id = 'far-slot')"));
+  } else {
+    auto connection = postgres::Connection::open({bed.conninfo}).value();
+    ASSERT_TRUE(connection.execute("SET search_path = llorch;" + damage +
+                                   "UPDATE jobs SET model_facts = '[' WHERE job_id = 'no-facts';"
+                                   "UPDATE job_payloads SET key_slot = 4294967295 WHERE job_id = 'far-slot'"));
+  }
+  auto store = bed.open();
+  std::map<std::string, std::string> unreadable;
+  for (const RestoredJob& live : live_jobs(*store)) {
+    const bool is_good = !live.job.unreadable && live.payload;
+    unreadable[live.job.job_id.value] = is_good ? "" : live.job.unreadable.value_or(base::Error{}).message;
+    EXPECT_FALSE(wire::is_terminal(live.job.progress.status));
+    EXPECT_GE(live.job.max_tokens, 0);
+  }
+  const std::string words = "a row of the job store holds an impossible value in column ";
+  EXPECT_EQ(unreadable, (std::map<std::string, std::string>{{"good", ""},
+                                                            {"no-facts", words + "model_facts"},
+                                                            {"negative", words + "max_tokens"},
+                                                            {"far-slot", words + "key_slot"}}));
+  for (const char* id : {"ended", "with-receipt"}) {
+    const JobRecord record = find(*store, id).value().value();
+    EXPECT_FALSE(record.progress.end);
+    EXPECT_EQ(record.progress.error.value().code, "CORRUPT_FILE");
+  }
+  std::promise<base::Result<std::vector<JobRecord>>> listed;
+  store->list({.count_max = 10}, [&](auto r) { listed.set_value(std::move(r)); });
+  EXPECT_EQ(listed.get_future().get().value().size(), ids.size());
+  for (const char* id : {"no-facts", "negative", "far-slot"}) EXPECT_TRUE(apply(*store, cancelled(id))) << id;
+  EXPECT_LT(std::filesystem::file_size(bed.dir.path() / "payload.keys"), 1U << 20) << "room for slots that are none";
+  EXPECT_EQ(live_jobs(*store).at(0).payload, "text of good");
 }
 
 // What a row leaves out or has as bytes comes back as it was written.

@@ -59,11 +59,11 @@ base::Result<> check_placement(const std::string& params) {
   boost::system::error_code failed;
   const boost::json::value stored = base::parse_json(params, failed);
   if (failed || !stored.is_object()) {
-    return base::fail(base::ErrorCode::kInvalidParams, "the stored parameters are no JSON object");
+    return base::fail(base::ErrorCode::kCorruptFile, "the stored parameters are no JSON object");
   }
   const boost::json::value* placement = stored.get_object().if_contains("placement");
   if (placement == nullptr) return {};
-  TRY(wire::decode<wire::Placement>(boost::json::serialize(*placement), wire::UnknownKeys::kRefuse));
+  TRY(store::read_stored<wire::Placement>(boost::json::serialize(*placement)));
   return {};
 }
 

@@ -15,8 +15,8 @@ std::string events_url(const base::JobId& job_id);
 
 // The part of a job that the core gets, at admission and after a restart.
 core::jobs::JobSpec job_spec(const store::JobRecord& record);
-// Whether job_spec() leaves out nothing of where a live job may run. `params`: JobRecord::params. INVALID_PARAMS, as of a row of another
-// version.
+// Whether job_spec() leaves out nothing of where a live job may run. `params`: JobRecord::params. Errors: those of
+// store::read_stored().
 base::Result<> check_placement(const std::string& params);
 
 // What core and stream know of a live job beyond its row.

@@ -349,7 +349,7 @@ base::Result<std::optional<JobRecord>> PostgresBackend::find_one(const char* sql
   Query by_id(sql);
   const Rows rows = TRY(query(std::move(by_id.add(std::string_view(id)))));
   if (rows.count() == 0) return std::optional<JobRecord>();
-  return std::optional<JobRecord>(TRY(read_job(RowView{rows, 0})));
+  return std::optional<JobRecord>(read_job(RowView{rows, 0}));
 }
 
 base::Result<std::optional<JobRecord>> PostgresBackend::find(const base::JobId& job_id) {
@@ -384,7 +384,7 @@ base::Result<std::vector<JobRecord>> PostgresBackend::newest(const Listing& list
   if (listing.tenant_id) newest.add(std::string_view(*listing.tenant_id));
   const Rows rows = TRY(query(std::move(newest)));
   std::vector<JobRecord> jobs;
-  for (int i = 0; i < rows.count(); ++i) jobs.push_back(TRY(read_job(RowView{rows, i})));
+  for (int i = 0; i < rows.count(); ++i) jobs.push_back(read_job(RowView{rows, i}));
   return jobs;
 }
 
@@ -394,18 +394,7 @@ base::Result<std::vector<LiveJob>> PostgresBackend::live_jobs() {
                   "LEFT JOIN job_payloads p ON p.job_id = j.job_id LEFT JOIN sse_checkpoints s ON s.job_id = j.job_id "
                   "WHERE j.completed_at IS NULL ORDER BY j.arrival")));
   std::vector<LiveJob> jobs;
-  for (int i = 0; i < rows.count(); ++i) {
-    const RowView row{rows, i};
-    LiveJob live{TRY(read_live_job(row)), std::nullopt};
-    if (const auto slot = row.optional_integer(kJobColumns)) {
-      live.payload =
-          PayloadRow{static_cast<std::uint32_t>(*slot), row.text(kJobColumns + 1), row.text(kJobColumns + 2)};
-    }
-    if (const auto seq = row.optional_integer(kJobColumns + 3)) {
-      live.job.progress.tokens_out = tokens_before(*seq);
-    }
-    jobs.push_back(std::move(live));
-  }
+  for (int i = 0; i < rows.count(); ++i) jobs.push_back(read_live_job(RowView{rows, i}));
   return jobs;
 }
 

@@ -12,7 +12,14 @@ base::Error bad_row(std::string_view column) {
                      {}};
 }
 
-base::Error unreadable_job(const base::JobId& job_id, const base::Error& why) {
+base::Error unreadable_ending() {
+  return base::Error{base::ErrorCode::kCorruptFile,
+                     "the job has ended, and how cannot be read in the job store (column terminal_event); submit it "
+                     "again for its answer",
+                     {}};
+}
+
+base::Error newer_job(const base::JobId& job_id, const base::Error& why) {
   return base::Error{
       base::ErrorCode::kUnsupportedFormatVersion,
       fmt::format("job {} was accepted by another version of orchestratord, and this one cannot run it as it was "

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "orchestratord/store/store.h"
+#include "orchestratord/store/backend.h"
 #include "wire/json.h"
 
 namespace llorch::orchestratord::store {
@@ -55,42 +55,74 @@ std::optional<std::string> outcome_of(const JobProgress& progress);
 std::optional<std::string> terminal_event_of(const JobProgress& progress);
 
 base::Error bad_row(std::string_view column);
-// A live job that this program would not run as it was accepted, which is no reason to end or to change it. Its row, and what lies in it as
-// JSON, were whole when they were written.
-base::Error unreadable_job(const base::JobId& job_id, const base::Error& why);
+base::Error unreadable_ending();
+// A live job that a newer program accepted and would run: see read_stored().
+base::Error newer_job(const base::JobId& job_id, const base::Error& why);
 
-template <class E>
-base::Result<E> read_enum(const std::string& text, std::string_view column) {
-  const std::optional<E> value = wire::enum_from_name<E>(text);
-  if (!value) return base::fail(bad_row(column));
-  return *value;
+// What a live job has as JSON. UNSUPPORTED_FORMAT_VERSION: a newer program wrote it, for all of it can be read but fields that this one
+// does not know. CORRUPT_FILE: it cannot be read.
+template <class T>
+base::Result<T> read_stored(const std::string& text) {
+  auto read = wire::decode<T>(text, wire::UnknownKeys::kRefuse);
+  if (read) return read;
+  const bool is_newer = wire::decode<T>(text).has_value();
+  const auto code = is_newer ? base::ErrorCode::kUnsupportedFormatVersion : base::ErrorCode::kCorruptFile;
+  return base::fail(code, std::move(read).error().message);
+}
+
+// One damaged row is its job's matter: what of it cannot be read has its default, and JobRecord::unreadable names the first such column.
+template <class T>
+void take(JobRecord& job, T& value, std::optional<T> read, std::string_view column) {
+  if (read) {
+    value = *std::move(read);
+  } else if (!job.unreadable) {
+    job.unreadable = bad_row(column);
+  }
+}
+template <class T>
+std::optional<T> decoded(const std::string& text) {
+  auto read = wire::decode<T>(text);
+  return read ? std::optional(*std::move(read)) : std::nullopt;
+}
+// What is summed and added to times: far below where that overflows.
+inline void take_count(JobRecord& job, std::int64_t& value, std::int64_t read, std::string_view column) {
+  constexpr std::int64_t kCountMax = 1LL << 48;
+  take(job, value, read >= 0 && read <= kCountMax ? std::optional(read) : std::nullopt, column);
+}
+inline void take_count(JobRecord& job, std::optional<std::int64_t>& value, std::optional<std::int64_t> read,
+                       std::string_view column) {
+  if (read) take_count(job, value.emplace(), *read, column);
 }
 
 // `row`: text(column), integer(column), optional_text(column), optional_integer(column).
 template <class Row>
-base::Result<JobProgress> read_progress(const Row& row) {
-  JobProgress p;
-  p.status = TRY(read_enum<wire::JobStatus>(row.text(18), "status"));
-  p.attempts = row.integer(19);
+void read_progress(const Row& row, JobRecord& job) {
+  JobProgress& p = job.progress;
+  p.finished_unix_ms = row.optional_integer(24);
+  const bool has_ended = p.finished_unix_ms.has_value();
+  p.status = has_ended ? wire::JobStatus::kFailed : wire::JobStatus::kQueued;
+  auto status = wire::enum_from_name<wire::JobStatus>(row.text(18));
+  if (status && wire::is_terminal(*status) != has_ended) status.reset();
+  take(job, p.status, status, "status");
+  take_count(job, p.attempts, row.integer(19), "attempts");
   p.worker_id = row.optional_text(20);
   p.pool_id = row.optional_text(21);
   p.dispatched_unix_ms = row.optional_integer(22);
   p.started_unix_ms = row.optional_integer(23);
-  p.finished_unix_ms = row.optional_integer(24);
-  p.tokens_out = row.integer(25);
+  take_count(job, p.tokens_out, row.integer(25), "tokens_generated");
   if (p.status == wire::JobStatus::kCompleted) {
-    p.end = TRY(wire::decode<wire::EndEvent>(row.text(26)));
-  } else if (wire::is_terminal(p.status)) {
-    p.error = TRY(wire::decode<wire::ErrorBody>(row.text(26)));
+    p.end = decoded<wire::EndEvent>(row.text(26));
+  } else if (has_ended) {
+    p.error = decoded<wire::ErrorBody>(row.text(26));
   }
+  if (has_ended && !p.end && !p.error) p.error = wire::error_body(unreadable_ending(), job.correlation_id);
   p.last_event_id = row.optional_text(27);
-  p.decode_time_ms = row.integer(29);
+  take_count(job, p.decode_time_ms, row.integer(29), "decode_time_ms");
   p.worker_version = row.optional_text(31);
-  return p;
 }
 
 template <class Row>
-base::Result<JobRecord> read_job(const Row& row) {
+JobRecord read_job(const Row& row) {
   JobRecord job;
   job.job_id = base::JobId(row.text(0));
   job.task_id = row.text(1);
@@ -99,30 +131,43 @@ base::Result<JobRecord> read_job(const Row& row) {
   job.tenant_id = row.text(30);
   job.correlation_id = base::CorrelationId(row.text(3));
   job.request_sha256 = row.text(4);
-  job.priority = TRY(read_enum<wire::Priority>(row.text(5), "priority"));
+  take(job, job.priority, wire::enum_from_name<wire::Priority>(row.text(5)), "priority");
   job.model = row.text(6);
   job.model_ref = row.text(7);
-  job.facts = TRY(wire::decode<wire::ModelFacts>(row.text(8)));
+  take(job, job.facts, decoded<wire::ModelFacts>(row.text(8)), "model_facts");
   job.prompt_sha256 = row.text(9);
   job.params = row.text(10);
-  job.max_tokens = row.integer(11);
+  take_count(job, job.max_tokens, row.integer(11), "max_tokens");
   job.seed = std::bit_cast<std::uint64_t>(row.integer(12));
-  job.on_disconnect = TRY(read_enum<wire::OnDisconnect>(row.text(13), "on_disconnect"));
-  job.timeout_ms = row.optional_integer(14);
-  job.deadline_ms = row.optional_integer(15);
-  job.tokens_in = row.integer(16);
-  job.submitted_unix_ms = row.integer(17);
+  take(job, job.on_disconnect, wire::enum_from_name<wire::OnDisconnect>(row.text(13)), "on_disconnect");
+  take_count(job, job.timeout_ms, row.optional_integer(14), "timeout_ms");
+  take_count(job, job.deadline_ms, row.optional_integer(15), "deadline_ms");
+  take_count(job, job.tokens_in, row.integer(16), "tokens_in");
+  take_count(job, job.submitted_unix_ms, row.integer(17), "created_at");
   job.arrival = row.integer(32);
-  job.progress = TRY(read_progress(row));
+  read_progress(row, job);
   return job;
 }
 
-// UNSUPPORTED_FORMAT_VERSION: see unreadable_job().
+// Behind the columns of a job those of its payload, `key_slot`, `nonce` and `ciphertext`, and `last_event_seq` of its checkpoint.
 template <class Row>
-base::Result<JobRecord> read_live_job(const Row& row) {
-  auto job = read_job(row);
-  if (!job) return base::fail(unreadable_job(base::JobId(row.text(0)), job.error()));
-  return job;
+LiveJob read_live_job(const Row& row) {
+  // A slot is used again once its job has ended: there are no more than jobs were ever live at once.
+  constexpr std::int64_t kSlotsMax = 1LL << 24;
+  LiveJob live{read_job(row), std::nullopt};
+  if (const auto slot = row.optional_integer(kJobColumns)) {
+    if (*slot >= 0 && *slot < kSlotsMax) {
+      live.payload =
+          PayloadRow{static_cast<std::uint32_t>(*slot), row.text(kJobColumns + 1), row.text(kJobColumns + 2)};
+    } else if (!live.job.unreadable) {
+      live.job.unreadable = bad_row("key_slot");
+    }
+  }
+  if (const auto seq = row.optional_integer(kJobColumns + 3)) {
+    take_count(live.job, live.job.progress.tokens_out, *seq, "last_event_seq");
+    live.job.progress.tokens_out = tokens_before(live.job.progress.tokens_out.value_or(0));
+  }
+  return live;
 }
 
 }  // namespace llorch::orchestratord::store

@@ -11,18 +11,20 @@
 namespace llorch::orchestratord::store::sqlite {
 namespace {
 
-// Of job_records. The view does not put the event together itself: a schema that is not trusted may not call json_set.
-#define LLORCH_SQLITE_JOB_COLUMNS                                                                                    \
-  LLORCH_JOB_COLUMNS(                                                                                                \
-      "iif(j.receipt IS NULL, j.terminal_event, json_set(j.terminal_event, '$.job_id', j.job_id, '$.receipt', "      \
-      "json_set(j.receipt, '$.seed', json(printf('%u', j.receipt_seed)), '$.prompt_sha256', j.receipt_prompt_hash, " \
-      "'$.output_sha256', j.output_hash, '$.tokens_out', json_extract(j.terminal_event, '$.tokens_out'))))")
+// Of job_records. The view does not put the event together itself: a schema that is not trusted may not call json_set. A text that is no
+// JSON would fail there, and with it all that is read beside it.
+#define LLORCH_SQLITE_JOB_COLUMNS                                                                                      \
+  LLORCH_JOB_COLUMNS(                                                                                                  \
+      "CASE WHEN j.receipt IS NULL THEN j.terminal_event WHEN json_valid(j.terminal_event) AND json_valid(j.receipt) " \
+      "THEN json_set(j.terminal_event, '$.job_id', j.job_id, '$.receipt', "                                            \
+      "json_set(j.receipt, '$.seed', json(printf('%u', j.receipt_seed)), '$.prompt_sha256', j.receipt_prompt_hash, "   \
+      "'$.output_sha256', j.output_hash, '$.tokens_out', json_extract(j.terminal_event, '$.tokens_out'))) END")
 
 base::Result<std::optional<JobRecord>> read_one(Database& database, const char* sql, std::string_view key) {
   const StatementUse row(*TRY(database.statement(sql)));
   row->bind(1, key);
   if (!TRY(row->step())) return std::optional<JobRecord>();
-  return std::optional<JobRecord>(TRY(read_job(*row)));
+  return std::optional<JobRecord>(read_job(*row));
 }
 
 // A row of jobs without its texts, in the table and its indexes.
@@ -324,7 +326,7 @@ base::Result<std::vector<JobRecord>> newest_jobs(Database& database, const Listi
   row->bind(1, listing.before.value_or(std::numeric_limits<std::int64_t>::max())).bind(2, listing.count_max);
   if (listing.tenant_id) row->bind(3, std::string_view(*listing.tenant_id));
   std::vector<JobRecord> jobs;
-  while (TRY(row->step())) jobs.push_back(TRY(read_job(*row)));
+  while (TRY(row->step())) jobs.push_back(read_job(*row));
   return jobs;
 }
 
@@ -335,17 +337,7 @@ base::Result<std::vector<LiveJob>> live_jobs(Database& database) {
       "LEFT JOIN job_payloads p ON p.arrival = j.arrival LEFT JOIN sse_checkpoints s ON s.job_id = j.job_id "
       "WHERE j.completed_at IS NULL ORDER BY j.arrival")));
   std::vector<LiveJob> jobs;
-  while (TRY(row->step())) {
-    LiveJob live{TRY(read_live_job(*row)), std::nullopt};
-    if (const auto slot = row->optional_integer(kJobColumns)) {
-      live.payload =
-          PayloadRow{static_cast<std::uint32_t>(*slot), row->text(kJobColumns + 1), row->text(kJobColumns + 2)};
-    }
-    if (const auto seq = row->optional_integer(kJobColumns + 3)) {
-      live.job.progress.tokens_out = tokens_before(*seq);
-    }
-    jobs.push_back(std::move(live));
-  }
+  while (TRY(row->step())) jobs.push_back(read_live_job(*row));
   return jobs;
 }
 
