@@ -23,6 +23,7 @@
 #include "wire/pool.h"
 #include "worker/http_api.h"
 #include "worker/loading/digest_beside_load.h"
+#include "worker/loading/draft_vocabulary.h"
 #include "worker/loading/packed_weights.h"
 #include "worker/loading/ready_report.h"
 #include "worker/self_test.h"
@@ -153,34 +154,12 @@ std::uint32_t proposals_max(const Options& o) {
   return o.speculation == "off" ? 0 : static_cast<std::uint32_t>(o.speculation_tokens);
 }
 
-// Without the unused tokens at the end: models of one family fill their tables differently.
-std::uint32_t tokens_used(const text::TokenizerData& data) {
-  std::size_t count = data.tokens.size();
-  while (count > 0 && !data.kinds.empty() && data.kinds[count - 1] == text::TokenKind::kUnused) --count;
-  return static_cast<std::uint32_t>(count);
-}
-
-// The first `size` tokens have one meaning in both models.
-base::Result<> check_vocabulary(const text::Tokenizer& tokenizer, std::uint32_t size, const std::string& draft_model) {
-  const auto draft = TRY(text::Tokenizer::create(TRY(engine::io::tokenizer_json::read_tokenizer(draft_model))));
-  std::uint32_t same = 0;
-  while (same < size && same < draft.facts().vocab_size &&
-         tokenizer.token_bytes(base::TokenId{same}) == draft.token_bytes(base::TokenId{same}))
-    ++same;
-  if (same == size) return {};
-  return base::fail(base::Error{
-      ErrorCode::kInvalidParams,
-      fmt::format("the draft model has another vocabulary: it differs from token {} on; name "
-                  "one of the same family",
-                  same),
-      {}}.with("field", std::string("draft_model")));
-}
-
 base::Result<std::unique_ptr<engine::inference::Engine>> load_draft(const Options& o, const Loaded& loaded,
                                                                     std::uint32_t tokens_count) {
   using engine::inference::speculation::DraftModel;
   if (o.draft_model.empty()) return nullptr;
-  TRY(check_vocabulary(*loaded.tokenizer, tokens_count, o.draft_model));
+  TRY(loading::check_draft_vocabulary(*loaded.tokenizer, tokens_count,
+                                      TRY(engine::io::tokenizer_json::read_tokenizer(o.draft_model))));
   const auto& target = loaded.engine->facts();
   const std::uint32_t context_max =
       TRY(engine::inference::Engine::predict(o.draft_model, {.image_rows_max = 0}, *loaded.devices.backends[0]))
@@ -227,7 +206,7 @@ base::Result<Loaded> load(const Options& o, net::Client& client) {
   for (const auto& record : loaded.engine->facts().oom) KvLog::log_oom(record);
   auto tokenizer = TRY(engine::io::tokenizer_json::read_tokenizer(o.model));
   TRY(text::fit_to_rows(tokenizer, loaded.engine->facts().vocab));
-  const std::uint32_t tokens_count = tokens_used(tokenizer);
+  const std::uint32_t tokens_count = loading::tokens_used(tokenizer);
   loaded.tokenizer = TRY(text::Tokenizer::create(std::move(tokenizer)));
   loaded.draft = TRY(load_draft(o, loaded, tokens_count));
   loaded.model_digest = std::string(kSha256) + TRY(digest.finish());

@@ -84,7 +84,8 @@ class Sequence {
   // The event of the token taken last; one for each take(), before the next one. Only here a stop string is found.
   TokenOut say();
   // What it would draw behind `ahead` from a draft model's logits: with the same parameters, random numbers and history, but
-  // without the constraint. Changes nothing. REQUIRES: spec().drafted, room in the context for all of `ahead`.
+  // without the constraint. Changes nothing. The draft model may have fewer tokens than the model: it proposes none of the others.
+  // REQUIRES: spec().drafted, room in the context for all of `ahead`.
   TokenId draft(std::span<const TokenId> ahead, std::span<const float> logits);
 
   // Whether the sequence ends with the token taken last whatever its text is.

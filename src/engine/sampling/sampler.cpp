@@ -57,7 +57,8 @@ Sampler::Sampler(const SamplingParams& params, const SamplerSizes& sizes)
 }
 
 base::Result<TokenId> Sampler::sample(const SampleInput& input) {
-  ASSERT(input.logits.size() == values_.size(), "logits={} vocab={}", input.logits.size(), values_.size());
+  ASSERT(!input.logits.empty() && input.logits.size() <= values_.size(), "logits={} vocab={}", input.logits.size(),
+         values_.size());
   if (!all_finite(input.logits)) return base::fail(fault_error(plan::DrawFault::kNotFinite, input.position));
   edit_row(input);
   const auto best = std::max_element(values_.begin(), values_.end());  // the first of equals
@@ -106,10 +107,13 @@ void Sampler::collect_edits(const logits::History& history) {
 }
 
 void Sampler::edit_row(const SampleInput& input) {
-  std::copy(input.logits.begin(), input.logits.end(), values_.begin());
+  const std::span<float> unknown = std::span(values_).subspan(input.logits.size());
+  std::ranges::copy(input.logits, values_.begin());
+  std::ranges::fill(unknown, 0.0f);  // edits are of finite numbers
   collect_edits(input.history);
   logits::apply_edits(values_, edits_);
   logits::apply_mask(values_, input.mask);
+  std::ranges::fill(unknown, logits::kMasked);
 }
 
 // What x is divided by before the cuts.

@@ -24,7 +24,7 @@ struct SamplerSizes {
 };
 
 struct SampleInput {
-  std::span<const float> logits;  // [V]
+  std::span<const float> logits;  // [V]; of a draft model perhaps of fewer tokens: those behind them are not drawn
   logits::History history{};
   std::uint32_t position = 0;  // of the token being drawn
   // Tokens a constraint allows: bit i % 32 of word i / 32, ceil(V / 32) words. Empty: all.
@@ -49,7 +49,7 @@ class Sampler {
   // REQUIRES validate(params, sizes.vocab).
   Sampler(const SamplingParams& params, const SamplerSizes& sizes);
 
-  // REQUIRES logits.size() == vocab, every id of the history < vocab, its sizes as said; with mirostat one call per
+  // REQUIRES 0 < logits.size() <= vocab, every id of the history < vocab, its sizes as said; with mirostat one call per
   // position, in order.
   // INTERNAL when a logit is NaN or infinite (the model is at fault, and no draw from it would mean anything), and when
   // the mask allows no token (details.reason NO_TOKEN_ALLOWED). Nothing is drawn then.

@@ -1,5 +1,5 @@
 #pragma once
-// A small model with the vocabulary of the large one writes ahead.
+// A small model with the vocabulary of the large one, or with some first tokens of it, writes ahead.
 //
 // Thread rule: one thread at a time, the engine's. Its memory is the engine's that it is given; a sequence has a slot there as
 // long as it lives, and sequences beyond its slots get no proposals.
