@@ -558,7 +558,7 @@ std::vector<Removal::Part> GroupCore::parts_of(const Excess& excess, std::int64_
     const std::int64_t over = held(records) - share;
     if (over <= 0) continue;
     const std::int64_t each = excess.is_of_bytes ? mean_bytes(records) : 1;
-    parts.push_back({.tenant_id = tenant_id, .count_max = std::min(left, (over + each - 1) / each)});
+    parts.push_back({.tenant_id = tenant_id, .count_max = std::min(left, over / each + (over % each != 0 ? 1 : 0))});
     left -= parts.back().count_max;
     if (left == 0) break;
   }

@@ -11,6 +11,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "orchestratord/store/payload/payload_keys.h"
 #include "orchestratord/store/payload/sealing.h"
 
 namespace llorch::orchestratord::store {
@@ -45,7 +46,7 @@ base::Result<KeyOwner> KeyOwner::open(Options options) {
 }
 
 base::Result<bool> KeyOwner::holds_keys() const {
-  std::vector<std::uint8_t> bytes(TRY(options_.keys->size()));
+  std::vector<std::uint8_t> bytes(TRY(payload::keys_bytes(*options_.keys)));
   TRY(options_.keys->read(0, bytes));
   return std::ranges::any_of(bytes, [](std::uint8_t byte) { return byte != 0; });
 }

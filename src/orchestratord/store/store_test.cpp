@@ -645,6 +645,44 @@ TEST(Store, ALiveJobWhoseRowCannotBeReadIsNamed) {
   EXPECT_NE(refused.error().message.find("job-1"), std::string::npos) << refused.error().message;
 }
 
+// Whoever goes on with a job counts with what its row says.
+TEST(Store, NumbersThatNoJobHasAreNotRead) {
+  for (const char* change :
+       {"tokens_in = -1", "attempts = -1", "max_tokens = 9223372036854775807", "timeout_ms = -5", "created_at = -1",
+        "tokens_generated = -9223372036854775807", "decode_time_ms = 9223372036854775807", "status = 'running'"}) {
+    const TempDir dir;
+    {
+      auto store = open_in(dir);
+      ASSERT_TRUE(admit(*store, admission("job-1")));
+      ASSERT_TRUE(apply(*store, finished("job-1")));
+    }
+    {
+      auto database = sqlite::Database::open({.path = (dir.path() / "orchestrator.db").string()}).value();
+      ASSERT_TRUE(database.execute(std::string("UPDATE jobs SET ") + change));
+    }
+    const JobRecord found = find(*open_in(dir), "job-1").value().value();
+    EXPECT_TRUE(found.unreadable) << change;
+  }
+}
+
+TEST(Store, AJobThatHasEndedIsNotLive) {
+  const TempDir dir;
+  {
+    auto store = open_in(dir);
+    ASSERT_TRUE(admit(*store, admission("job-1")));
+    ASSERT_TRUE(apply(*store, finished("job-1")));
+  }
+  {
+    auto database = sqlite::Database::open({.path = (dir.path() / "orchestrator.db").string()}).value();
+    ASSERT_TRUE(database.execute("UPDATE jobs SET completed_at = NULL"));
+  }
+  if (const auto store = open_sqlite_store(options_in(dir))) {
+    for (const RestoredJob& restored : live_jobs(**store)) {
+      EXPECT_FALSE(wire::is_terminal(restored.job.progress.status));
+    }
+  }
+}
+
 TEST_P(StoreTest, StopAnswersEverything) {
   const StoreBed bed(GetParam());
   auto store = bed.open();

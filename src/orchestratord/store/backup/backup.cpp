@@ -25,6 +25,7 @@
 #include "base/sha256.h"
 #include "base/state_directory.h"
 #include "orchestratord/store/key_owner.h"
+#include "orchestratord/store/payload/payload_keys.h"
 #include "orchestratord/store/payload/sealing.h"
 #include "orchestratord/store/sqlite/database.h"
 #include "orchestratord/store/sqlite/migrations.h"
@@ -44,7 +45,6 @@ constexpr const char* kDatabaseName = "orchestrator.db";
 constexpr const char* kKeysName = "payload.keys";
 constexpr const char* kRequestName = "backup.request";
 constexpr std::size_t kPathBytesMax = 4096;
-constexpr std::uint64_t kKeysBytesMax = std::uint64_t{1} << 32;
 constexpr gid_t kNobodysGroup = 65534;
 
 // Closed, and removed unless kept: what a failure leaves is nothing.
@@ -238,6 +238,9 @@ base::Result<Header> read_header(const fs::path& file, const Source& source) {
   if (header.keys_bytes > rest || header.database_bytes != rest - header.keys_bytes) {
     return base::fail(damaged(file, "its length is not the one it names"));
   }
+  if (header.keys_bytes > payload::kKeysBytesMax) {
+    return base::fail(damaged(file, "it has more keys than a job store has"));
+  }
   base::Sha256 hash;
   TRY(source.for_each_part(kHeaderBytes, rest, [&](std::string_view part) -> base::Result<> {
     hash.update(part);
@@ -270,8 +273,9 @@ base::Result<bool> is_there(const fs::path& path) {
 
 base::Result<std::string> read_keys(const fs::path& path) {
   const Source keys = TRY(Source::open(path));
-  if (keys.size() > kKeysBytesMax) {
-    return base::fail(ErrorCode::kIoError, fmt::format("{} is larger than {} bytes", path.string(), kKeysBytesMax));
+  if (keys.size() > payload::kKeysBytesMax) {
+    return base::fail(ErrorCode::kIoError,
+                      fmt::format("{} is larger than {} bytes", path.string(), payload::kKeysBytesMax));
   }
   return keys.read(0, keys.size());
 }
@@ -280,10 +284,12 @@ base::Result<std::string> read_keys(const fs::path& path) {
 base::Result<std::string> live_keys(sqlite::Database& database, const fs::path& path) {
   const std::string held = TRY(is_there(path)) ? TRY(read_keys(path)) : std::string();
   std::string keys;
+  const auto slots_count = static_cast<std::int64_t>(held.size() / payload::kKeyBytes);
   const sqlite::StatementUse row(*TRY(database.statement("SELECT key_slot FROM job_payloads ORDER BY key_slot")));
   while (TRY(row->step())) {
-    const std::size_t at = static_cast<std::size_t>(row->integer(0)) * payload::kKeyBytes;
-    if (at + payload::kKeyBytes > held.size()) continue;  // lost: its job ends in PAYLOAD_LOST anyway
+    const std::int64_t slot = row->integer(0);
+    if (slot < 0 || slot >= slots_count) continue;  // lost: its job ends in PAYLOAD_LOST anyway
+    const std::size_t at = static_cast<std::size_t>(slot) * payload::kKeyBytes;
     keys.resize(at + payload::kKeyBytes, '\0');
     keys.replace(at, payload::kKeyBytes, held, at, payload::kKeyBytes);
   }

@@ -1,5 +1,6 @@
 #include "orchestratord/store/backup/backup.h"
 
+#include <endian.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -8,13 +9,16 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <future>
+#include <limits>
 #include <set>
 #include <thread>
 
 #include "base/file.h"
+#include "orchestratord/store/payload/payload_keys.h"
 #include "orchestratord/store/sqlite/database.h"
 #include "orchestratord/store/testing/store_test_support.h"
 
@@ -223,6 +227,51 @@ TEST_F(BackupTest, AFileThatTheDiskDoesNotGiveLeavesNothingBehind) {
 }
 
 // A file or a schema of a newer program is refused by name, not misread.
+// A slot that no key file has is one whose key is lost, and that job's alone.
+TEST_F(BackupTest, ASlotThatCannotBeIsLost) {
+  constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
+  for (const std::int64_t slot :
+       {std::int64_t{-1}, -kMax - 1, kMax, std::int64_t{1} << 59, (std::int64_t{1} << 59) + 2, std::int64_t{1} << 32,
+        std::int64_t{0xFFFF'FFFF}, std::int64_t{payload::kSlotsMax}, std::int64_t{payload::kSlotsMax} - 1}) {
+    {
+      auto database = sqlite::Database::open({.path = (from_.path() / "orchestrator.db").string()}).value();
+      ASSERT_TRUE(database.execute("UPDATE job_payloads SET key_slot = " + std::to_string(slot) +
+                                   " WHERE arrival = (SELECT arrival FROM jobs WHERE job_id = 'live-1')"));
+    }
+    const auto written = write_backup();
+    ASSERT_TRUE(written) << slot << ": " << written.error().message;
+    EXPECT_LT(written->bytes, 1 << 20) << slot;
+    ASSERT_TRUE(restore_backup()) << slot;
+    {
+      auto store = open_in(to_);
+      const auto jobs = live_jobs(*store);
+      ASSERT_EQ(jobs.size(), 2u) << slot;
+      EXPECT_EQ(jobs[0].payload, std::nullopt) << slot;
+      EXPECT_EQ(jobs[1].payload, kNeedle) << slot;
+      EXPECT_TRUE(apply(*store, finished("live-1"))) << slot;
+      EXPECT_TRUE(admit(*store, admission("next"))) << slot;
+    }
+    EXPECT_LT(key_file_bytes(to_).size(), 1u << 16) << slot;
+    std::filesystem::remove(file());
+    for (const auto& entry : std::filesystem::directory_iterator(to_.path())) std::filesystem::remove(entry.path());
+  }
+}
+
+TEST_F(BackupTest, MoreKeysThanAStoreHasAreRefused) {
+  ASSERT_TRUE(write_backup());
+  std::string header = bytes().substr(0, 64);
+  const std::uint64_t keys_bytes = htole64(payload::kKeysBytesMax + 1), database_bytes = 0;
+  std::memcpy(header.data() + 16, &keys_bytes, sizeof keys_bytes);
+  std::memcpy(header.data() + 24, &database_bytes, sizeof database_bytes);
+  replace(header);
+  std::filesystem::resize_file(file(), 64 + payload::kKeysBytesMax + 1);
+  const auto refused = restore_backup();
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kCorruptFile);
+  EXPECT_NE(refused.error().message.find("more keys"), std::string::npos) << refused.error().message;
+  EXPECT_TRUE(std::filesystem::is_empty(to_.path()));
+}
+
 TEST_F(BackupTest, RefusesWhatANewerProgramWrote) {
   ASSERT_TRUE(write_backup());
   std::string newer = bytes();

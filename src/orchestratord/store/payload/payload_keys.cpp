@@ -1,5 +1,7 @@
 #include "orchestratord/store/payload/payload_keys.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
 #include <span>
@@ -15,24 +17,43 @@ std::uint64_t offset_of(Slot slot) { return std::uint64_t{index(slot)} * kKeyByt
 
 }  // namespace
 
+base::Result<std::uint64_t> keys_bytes(files::StateFile& file) {
+  const std::uint64_t bytes = TRY(file.size());
+  if (bytes <= kKeysBytesMax) return bytes;
+  return base::fail(
+      base::ErrorCode::kCorruptFile,
+      fmt::format("payload.keys has {} bytes, and {} are the most; it is not that of a job store: move it "
+                  "away",
+                  bytes, kKeysBytesMax));
+}
+
 base::Result<> PayloadKeys::adopt(const std::set<Slot>& live) {
-  const std::uint64_t bytes = TRY(file_->size());
+  const std::uint64_t bytes = TRY(keys_bytes(*file_));
   const auto whole_slots_count = static_cast<std::uint32_t>(bytes / kKeyBytes);
   slots_count_ = static_cast<std::uint32_t>((bytes + kKeyBytes - 1) / kKeyBytes);
-  if (!live.empty()) slots_count_ = std::max(slots_count_, index(*live.rbegin()) + 1);
   for (std::uint32_t i = 0; i < slots_count_; ++i) {
     const bool free = !live.contains(Slot{i});
-    // A live one past the end: its key is lost, yet the slot is not free, for the job's row names it.
     if (free || i >= whole_slots_count) TRY(file_->write(offset_of(Slot{i}), kEmpty));
     if (free) empty_.insert(Slot{i});
   }
+  // Not free either, for rows name them.
+  lost_.insert(live.lower_bound(Slot{slots_count_}), live.end());
   return file_->sync();
+}
+
+base::Result<Slot> PayloadKeys::empty_slot() {
+  if (!empty_.empty()) return empty_.extract(empty_.begin()).value();
+  while (lost_.contains(Slot{slots_count_})) ++slots_count_;
+  if (slots_count_ < kSlotsMax) return Slot{slots_count_++};
+  return base::fail(
+      base::ErrorCode::kStoreUnavailable,
+      fmt::format("the job store has keys for {} live jobs, and no more; wait until some end", kSlotsMax));
 }
 
 base::Result<std::pair<Slot, Key>> PayloadKeys::create(std::size_t count) {
   if (durable_.empty()) {
     while (fresh_.size() < std::max(kSpareKeys, count)) {
-      renew(empty_.empty() ? Slot{slots_count_++} : empty_.extract(empty_.begin()).value());
+      renew(TRY(empty_slot()));
     }
     TRY(sync());
   }
@@ -43,7 +64,7 @@ base::Result<std::pair<Slot, Key>> PayloadKeys::create(std::size_t count) {
 
 base::Result<Key> PayloadKeys::read(Slot slot) {
   Key key;
-  if (index(slot) < slots_count_) TRY(file_->read(offset_of(slot), key.bytes));
+  if (index(slot) < slots_count_ && !lost_.contains(slot)) TRY(file_->read(offset_of(slot), key.bytes));
   if (key.bytes == kEmpty) {
     return base::fail(base::ErrorCode::kCorruptFile, "the payload's key is not in payload.keys any more");
   }
@@ -64,6 +85,10 @@ base::Result<std::string> PayloadKeys::image(const std::set<Slot>& slots) {
 }
 
 void PayloadKeys::erase(Slot slot) {
+  if (lost_.erase(slot) > 0) {
+    if (index(slot) < slots_count_) empty_.insert(slot);
+    return;
+  }
   renew(slot);
   (void)write_fresh();
 }

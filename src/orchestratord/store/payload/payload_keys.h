@@ -19,6 +19,12 @@ namespace llorch::orchestratord::store::payload {
 enum class Slot : std::uint32_t {};
 constexpr std::uint32_t index(Slot slot) { return static_cast<std::uint32_t>(slot); }
 
+// More jobs than any machine has live at a time; their keys have 512 MiB.
+inline constexpr std::uint32_t kSlotsMax = 1U << 24;
+inline constexpr std::uint64_t kKeysBytesMax = std::uint64_t{kSlotsMax} * kKeyBytes;
+// Of the whole file. CORRUPT_FILE: it is larger than that.
+base::Result<std::uint64_t> keys_bytes(files::StateFile& file);
+
 // Not thread-safe.
 class PayloadKeys {
  public:
@@ -28,11 +34,12 @@ class PayloadKeys {
   // REQUIRES: `entropy` outlives it.
   PayloadKeys(files::StateFilePtr file, base::Entropy& entropy) : file_(std::move(file)), entropy_(entropy) {}
 
-  // Takes over the file at start: slots of `live` are in use, every other one is filled with zeros and synced.
+  // Takes over the file at start: slots of `live` are in use, every other one is filled with zeros and synced. CORRUPT_FILE: as of
+  // keys_bytes(). REQUIRES: those of `live` are below kSlotsMax.
   base::Result<> adopt(const std::set<Slot>& live);
 
   // A slot with a new key that is on disk already. Keys are handed out in the order they were drawn in. `count` is how many
-  // this and the next calls will take: one sync is enough for them.
+  // this and the next calls will take: one sync is enough for them. STORE_UNAVAILABLE: kSlotsMax are in use.
   base::Result<std::pair<Slot, Key>> create(std::size_t count = 1);
   // CORRUPT_FILE: the slot is empty or beyond the end, so the key is lost.
   base::Result<Key> read(Slot slot);
@@ -49,6 +56,7 @@ class PayloadKeys {
   base::Result<> close();
 
  private:
+  base::Result<Slot> empty_slot();
   void renew(Slot slot);
   base::Result<> write_fresh();
 
@@ -56,6 +64,8 @@ class PayloadKeys {
   base::Entropy& entropy_;
   std::uint32_t slots_count_ = 0;
   std::set<Slot> empty_;  // zeros
+  std::set<Slot>
+      lost_;  // of live jobs and past the end of the file that adopt() found: there is no key, and nothing to overwrite
   // A key of nobody yet. Until it is durable, what its slot held before may still be there.
   struct Fresh {
     Slot slot{};

@@ -16,6 +16,7 @@ class MemoryKeyFile final : public files::StateFile {
   struct Disk {
     std::vector<std::uint8_t> bytes, durable;
     std::size_t capacity_bytes = SIZE_MAX;
+    std::uint64_t size_bytes = 0;  // what it says; 0: what it has
     int operations = 0;
     int fail_at = -1;
   };
@@ -23,7 +24,7 @@ class MemoryKeyFile final : public files::StateFile {
 
   base::Result<std::uint64_t> size() override {
     TRY(operation());
-    return disk_.bytes.size();
+    return disk_.size_bytes != 0 ? disk_.size_bytes : disk_.bytes.size();
   }
   base::Result<> read(std::uint64_t offset, std::span<std::uint8_t> out) override {
     TRY(operation());
@@ -136,6 +137,34 @@ TEST(PayloadKeys, AdoptKeepsLiveSlotsOnly) {
                          [](std::uint8_t b) { return b == 0; });
   }
   EXPECT_EQ(zeros, PayloadKeys::kSpareKeys - 1);
+}
+
+// Rows that name slots far behind the keys cost nothing. Such a slot is nobody else's, until its job has ended.
+TEST(PayloadKeys, SlotsPastTheEndAreLostAndNotFree) {
+  MemoryKeyFile::Disk disk;
+  base::SeededEntropy entropy(8);
+  PayloadKeys keys(std::make_unique<MemoryKeyFile>(disk), entropy);
+  const Slot near{2}, far{kSlotsMax - 1};
+  ASSERT_TRUE(keys.adopt({near, far}));
+  EXPECT_EQ(disk.bytes.size(), 0u);
+  const Keys made = all_spare(keys);
+  EXPECT_EQ(disk.bytes.size(), (PayloadKeys::kSpareKeys + 1) * kKeyBytes);
+  for (const auto& [slot, key] : made) EXPECT_NE(slot, near);
+  for (const Slot lost : {near, far}) {
+    EXPECT_EQ(keys.read(lost).error().code, base::ErrorCode::kCorruptFile);
+    keys.erase(lost);
+    EXPECT_FALSE(keys.erasure_pending());
+  }
+  EXPECT_EQ(keys.create().value().first, near);
+  EXPECT_LT(disk.bytes.size(), 3 * PayloadKeys::kSpareKeys * kKeyBytes);
+}
+
+TEST(PayloadKeys, AFileThatIsTooLargeIsRefused) {
+  MemoryKeyFile::Disk disk;
+  disk.size_bytes = kKeysBytesMax + 1;
+  base::SeededEntropy entropy(8);
+  PayloadKeys keys(std::make_unique<MemoryKeyFile>(disk), entropy);
+  EXPECT_EQ(keys.adopt({}).error().code, base::ErrorCode::kCorruptFile);
 }
 
 // A sync that failed may have dropped what it was to write (files/state_file.h): the next one writes it again.

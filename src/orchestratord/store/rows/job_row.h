@@ -8,6 +8,7 @@
 
 #include "base/result.h"
 #include "orchestratord/store/backend.h"
+#include "orchestratord/store/rows/payload_row.h"
 #include "wire/json.h"
 
 namespace llorch::orchestratord::store {
@@ -15,7 +16,7 @@ namespace llorch::orchestratord::store {
 // A checkpoint of a stream names its last event, and two events come before its first token. Tokens of a prompt are told as well.
 inline constexpr std::int64_t kEventsBeforeTokens = 2;
 constexpr std::int64_t tokens_before(std::int64_t checkpoint_seq) {
-  return std::max<std::int64_t>(0, checkpoint_seq + 1 - kEventsBeforeTokens);
+  return std::max(checkpoint_seq, kEventsBeforeTokens - 1) - (kEventsBeforeTokens - 1);
 }
 
 // Columns in the order of read_job; kJobColumns of them. `terminal_event`: the expression for the whole event.
@@ -98,7 +99,7 @@ inline void take_count(JobRecord& job, std::optional<std::int64_t>& value, std::
 template <class Row>
 void read_progress(const Row& row, JobRecord& job) {
   JobProgress& p = job.progress;
-  p.finished_unix_ms = row.optional_integer(24);
+  take_count(job, p.finished_unix_ms, row.optional_integer(24), "completed_at");
   const bool has_ended = p.finished_unix_ms.has_value();
   p.status = has_ended ? wire::JobStatus::kFailed : wire::JobStatus::kQueued;
   auto status = wire::enum_from_name<wire::JobStatus>(row.text(18));
@@ -107,8 +108,8 @@ void read_progress(const Row& row, JobRecord& job) {
   take_count(job, p.attempts, row.integer(19), "attempts");
   p.worker_id = row.optional_text(20);
   p.pool_id = row.optional_text(21);
-  p.dispatched_unix_ms = row.optional_integer(22);
-  p.started_unix_ms = row.optional_integer(23);
+  take_count(job, p.dispatched_unix_ms, row.optional_integer(22), "dispatched_at");
+  take_count(job, p.started_unix_ms, row.optional_integer(23), "started_at");
   take_count(job, p.tokens_out, row.integer(25), "tokens_generated");
   if (p.status == wire::JobStatus::kCompleted) {
     p.end = decoded<wire::EndEvent>(row.text(26));
@@ -152,17 +153,8 @@ JobRecord read_job(const Row& row) {
 // Behind the columns of a job those of its payload, `key_slot`, `nonce` and `ciphertext`, and `last_event_seq` of its checkpoint.
 template <class Row>
 LiveJob read_live_job(const Row& row) {
-  // A slot is used again once its job has ended: there are no more than jobs were ever live at once.
-  constexpr std::int64_t kSlotsMax = 1LL << 24;
-  LiveJob live{read_job(row), std::nullopt};
-  if (const auto slot = row.optional_integer(kJobColumns)) {
-    if (*slot >= 0 && *slot < kSlotsMax) {
-      live.payload =
-          PayloadRow{static_cast<std::uint32_t>(*slot), row.text(kJobColumns + 1), row.text(kJobColumns + 2)};
-    } else if (!live.job.unreadable) {
-      live.job.unreadable = bad_row("key_slot");
-    }
-  }
+  LiveJob live{read_job(row), read_payload(row, kJobColumns)};
+  if (!live.payload && row.optional_integer(kJobColumns) && !live.job.unreadable) live.job.unreadable = bad_row("key_slot");
   if (const auto seq = row.optional_integer(kJobColumns + 3)) {
     take_count(live.job, live.job.progress.tokens_out, *seq, "last_event_seq");
     live.job.progress.tokens_out = tokens_before(live.job.progress.tokens_out.value_or(0));

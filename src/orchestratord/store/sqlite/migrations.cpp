@@ -42,7 +42,7 @@ base::Result<FoundSchema> find_schema(Database& database, std::span<const Migrat
   return found_schema(known, TRY(read_applied(database)));
 }
 
-base::Result<> migrate(Database& database, std::span<const Migration> known, std::int64_t now_unix_ms) {
+base::Result<std::int64_t> migrate(Database& database, std::span<const Migration> known, std::int64_t now_unix_ms) {
   TRY(
       database.execute("CREATE TABLE IF NOT EXISTS schema_migrations (version INTEGER PRIMARY KEY, name TEXT NOT NULL, "
                        "sha256 TEXT NOT NULL, applied_at INTEGER NOT NULL) STRICT"));
@@ -55,7 +55,7 @@ base::Result<> migrate(Database& database, std::span<const Migration> known, std
     }
     TRY(database.execute("COMMIT"));
   }
-  return {};
+  return rows.empty() ? now_unix_ms : rows.front().applied_unix_ms;
 }
 
 }  // namespace llorch::orchestratord::store::sqlite

@@ -21,7 +21,7 @@ base::Result<> check_schema(Database& database, std::span<const Migration> migra
 base::Result<FoundSchema> find_schema(Database& database, std::span<const Migration> migrations);
 
 // Applies what is missing, each version in a transaction of its own. UNSUPPORTED_FORMAT_VERSION: the file was written by
-// a newer program. CORRUPT_FILE: an applied migration is not the one this program knows.
-base::Result<> migrate(Database& database, std::span<const Migration> migrations, std::int64_t now_unix_ms);
+// a newer program. CORRUPT_FILE: an applied migration is not the one this program knows. Returns when the schema was made.
+base::Result<std::int64_t> migrate(Database& database, std::span<const Migration> migrations, std::int64_t now_unix_ms);
 
 }  // namespace llorch::orchestratord::store::sqlite

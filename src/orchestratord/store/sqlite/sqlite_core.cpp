@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "orchestratord/store/group_core.h"
 #include "orchestratord/store/key_owner.h"
+#include "orchestratord/store/rows/payload_row.h"
 #include "orchestratord/store/sqlite/backend.h"
 #include "orchestratord/store/sqlite/database.h"
 #include "orchestratord/store/sqlite/job_table.h"
@@ -43,10 +44,7 @@ base::Result<> check_live_jobs(const CheckLiveJob& check, const KeyOwner& key_ow
             "LEFT JOIN job_payloads p ON p.arrival = j.arrival WHERE j.completed_at IS NULL ORDER BY j.arrival")));
   while (TRY(row->step())) {
     FoundLiveJob job{base::JobId(row->text(0)), row->text(1), std::nullopt};
-    if (const auto slot = row->optional_integer(2)) {
-      job.payload =
-          key_owner.unsealed({job.job_id.value, {static_cast<std::uint32_t>(*slot), row->text(3), row->text(4)}});
-    }
+    if (auto payload = read_payload(*row, 2)) job.payload = key_owner.unsealed({job.job_id.value, *std::move(payload)});
     TRY(check(job));
   }
   return {};
@@ -76,8 +74,7 @@ base::Result<std::unique_ptr<StoreCore>> open_sqlite_core(SqliteStoreOptions opt
   TRY(check_keys(key_owner, database));
   if (options.before_migration) TRY(options.before_migration());
   TRY(check_live_jobs(options.check_live_job, key_owner, database));
-  TRY(sqlite::migrate(database, sqlite::migrations(), options.clock->now().unix_ms));
-  TRY(key_owner.record(kKind, *TRY(sqlite::find_schema(database, sqlite::migrations())).made_unix_ms));
+  TRY(key_owner.record(kKind, TRY(sqlite::migrate(database, sqlite::migrations(), options.clock->now().unix_ms))));
   if (auto able = database.make_space_returnable(); !able) {
     base::log_event(base::LogLevel::kWarn, "store.space_stays", {},
                     "The job store keeps the space of removed jobs for later ones; the next start tries again.",
