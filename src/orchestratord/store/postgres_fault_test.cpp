@@ -66,16 +66,20 @@ class PostgresFaultTest : public ::testing::Test {
         "SELECT pid::bigint FROM pg_locks WHERE locktype = 'advisory' AND granted AND "
         "database = (SELECT oid FROM pg_database WHERE datname = current_database())");
     const postgres::Rows rows = connection.query(holder).value();
-    return rows.count() == 0 ? 0 : rows.integer(0, 0);
+    return rows.count() == 0 ? 0 : rows.read(postgres::first_integer).value();
   }
   // Whose payloads there are, by their slots.
   std::vector<std::string> payload_jobs() const {
     auto connection = postgres::Connection::open({conninfo_}).value();
     const postgres::Rows rows =
         connection.query(postgres::Query("SELECT job_id FROM llorch.job_payloads ORDER BY key_slot")).value();
-    std::vector<std::string> ids;
-    for (int i = 0; i < rows.count(); ++i) ids.push_back(rows.text(i, 0));
-    return ids;
+    return rows
+        .read([](const postgres::Values& values) {
+          std::vector<std::string> ids;
+          for (int i = 0; i < values.count(); ++i) ids.push_back(values.text(i, 0));
+          return ids;
+        })
+        .value();
   }
 
   TempDir dir_;
@@ -286,6 +290,39 @@ TEST_F(PostgresFaultTest, AStatementThatFailsKeepsTheSession) {
   EXPECT_FALSE(admit(*store, admission("fail-57P01")));
   while (!admit(*store, admission("after"))) std::this_thread::sleep_for(5ms);
   EXPECT_NE(session(), before) << "of a session that ends";
+}
+
+// The server gives what the tables say, and others can change those.
+TEST_F(PostgresFaultTest, TablesThatSomebodyElseChangedAreAnError) {
+  const std::vector<std::pair<std::string, std::string>> cases{
+      {"attempts", "ALTER TABLE jobs ALTER attempts DROP NOT NULL; UPDATE jobs SET attempts = NULL"},
+      {"max_tokens", "ALTER TABLE jobs ALTER max_tokens TYPE INTEGER"},
+      {"tokens_in", "ALTER TABLE jobs ALTER tokens_in TYPE TEXT"},
+      {"correlation_id",
+       "ALTER TABLE jobs DROP correlation_id CASCADE; ALTER TABLE jobs ADD correlation_id BIGINT DEFAULT 7"},
+      {"key_slot", "ALTER TABLE job_payloads ALTER key_slot TYPE TEXT"},
+      {"nonce", "ALTER TABLE job_payloads ALTER nonce DROP NOT NULL; UPDATE job_payloads SET nonce = NULL"},
+      {"version", "ALTER TABLE schema_migrations ALTER version TYPE INTEGER"},
+      {"epoch", "ALTER TABLE store_owner ALTER epoch TYPE INTEGER"},
+      {"draining", "ALTER TABLE pools ALTER draining TYPE INTEGER"},
+      {"turns", "ALTER TABLE sessions ALTER turns DROP NOT NULL; UPDATE sessions SET turns = NULL"}};
+  for (const auto& [column, change] : cases) {
+    conninfo_ = PostgresServer::instance()->create_database();
+    const TempDir dir;
+    PostgresStoreOptions own = options();
+    own.directory = dir.path();
+    {
+      auto store = open_postgres_store(own).value();
+      ASSERT_TRUE(admit(*store, admission("job")));
+      store->remember_pool({base::PoolId("pool"), "http://127.0.0.1:1", {}});
+    }
+    ASSERT_TRUE(execute("INSERT INTO sessions VALUES (1, 's', 1, 1, NULL, NULL, NULL, 0, 0);" + change)) << column;
+    const auto opened = open_postgres_store(own);
+    const auto state = opened ? (*opened)->restore() : base::fail(opened.error());
+    ASSERT_FALSE(state) << column;
+    EXPECT_EQ(state.error().code, ErrorCode::kStoreUnavailable) << column;
+    EXPECT_NE(state.error().message.find("column"), std::string::npos) << state.error().message;
+  }
 }
 
 // ---- who owns the store ---------------------------------------------------------------------------------------------

@@ -25,9 +25,13 @@ class PostgresMigrationsTest : public ::testing::Test {
   }
   std::string lines(const char* sql) {
     const Rows rows = connection_->query(Query(sql)).value();
-    std::string out;
-    for (int i = 0; i < rows.count(); ++i) out += rows.text(i, 0) + "\n";
-    return out;
+    return rows
+        .read([](const Values& values) {
+          std::string out;
+          for (int i = 0; i < values.count(); ++i) out += values.text(i, 0) + "\n";
+          return out;
+        })
+        .value();
   }
 
   std::optional<Connection> connection_;

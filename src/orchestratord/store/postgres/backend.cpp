@@ -33,16 +33,6 @@ bool is_of_the_statement(const base::Error& error) {
   });
 }
 
-// The row in the interface that job_row.h reads.
-struct RowView {
-  const Rows& rows;
-  int row;
-  std::int64_t integer(int column) const { return rows.integer(row, column); }
-  std::string text(int column) const { return rows.text(row, column); }
-  std::optional<std::int64_t> optional_integer(int column) const { return rows.optional_integer(row, column); }
-  std::optional<std::string> optional_text(int column) const { return rows.optional_text(row, column); }
-};
-
 // What the server would refuse, and the whole transaction with it.
 base::Result<> check_texts(const JobRecord& job) {
   const auto good = [](std::string_view text) { return is_storable(text); };
@@ -140,12 +130,18 @@ base::Result<> read_insert(const Rows& rows) {
   return base::fail(ErrorCode::kConflict, "the job_id or task_id is taken");
 }
 
+// Errors: of the answer. What became of the change is in `update`.
 base::Result<> read_update(const Rows& rows, Update& update) {
-  update.tenant_id = rows.text(0, 2);
-  update.record_bytes = rows.integer(0, 3);
-  if (rows.integer(0, 0) == 1) return {};
-  if (rows.integer(0, 1) == 0) return base::fail(ErrorCode::kNotFound, "the job store has no such job");
-  return base::fail(ErrorCode::kConflict, "the job already has its terminal state");
+  return rows.read([&](const Values& values) -> base::Result<> {
+    update.tenant_id = values.text(0, 2);
+    update.record_bytes = values.integer(0, 3);
+    update.result = {};
+    if (values.integer(0, 0) == 1) return {};
+    update.result = values.integer(0, 1) == 0
+                        ? base::fail(ErrorCode::kNotFound, "the job store has no such job")
+                        : base::fail(ErrorCode::kConflict, "the job already has its terminal state");
+    return {};
+  });
 }
 
 struct AddNote {
@@ -217,15 +213,19 @@ void add_removal(const Removal& removal, std::vector<Query>& queries) {
 }
 
 // `rows`: of the whole transaction.
-void read_removal(const std::vector<Rows>& rows, Removal& removal) {
+base::Result<> read_removal(const std::vector<Rows>& rows, Removal& removal) {
   removal.removed.clear();
   for (std::size_t part = rows.size() - removal.parts.size(); part < rows.size(); ++part) {
-    for (int i = 0; i < rows[part].count(); ++i) {
-      Records& records = removal.removed[rows[part].text(i, 0)];
-      records.count += rows[part].integer(i, 1);
-      records.bytes += rows[part].integer(i, 2);
-    }
+    TRY(rows[part].read([&](const Values& values) -> base::Result<> {
+      for (int i = 0; i < values.count(); ++i) {
+        Records& records = removal.removed[values.text(i, 0)];
+        records.count += values.integer(i, 1);
+        records.bytes += values.integer(i, 2);
+      }
+      return {};
+    }));
   }
+  return {};
 }
 
 class PostgresBackend final : public Backend {
@@ -314,9 +314,8 @@ base::Result<> PostgresBackend::write(Changes& changes) {
     insert.result = read_insert(rows[next++]);
     if (insert.session != nullptr) ++next;
   }
-  for (Update& update : changes.updates) update.result = read_update(rows[next++], update);
-  if (changes.removal != nullptr) read_removal(rows, *changes.removal);
-  return {};
+  for (Update& update : changes.updates) TRY(read_update(rows[next++], update));
+  return changes.removal != nullptr ? read_removal(rows, *changes.removal) : base::Result<>();
 }
 
 // The server gives up by itself before it counts as gone.
@@ -335,13 +334,14 @@ base::Result<FinishedJobs> PostgresBackend::finished_jobs() {
     after(counted.error());
     return base::fail(counted.error());
   }
-  const Rows& rows = (*counted)[2];
-  FinishedJobs finished;
-  for (int i = 0; i < rows.count(); ++i) {
-    finished.records[rows.text(i, 0)] = {.count = rows.integer(i, 1), .bytes = rows.integer(i, 2)};
-    finished.latest_unix_ms = std::max(finished.latest_unix_ms, rows.optional_integer(i, 3));
-  }
-  return finished;
+  return (*counted)[2].read([](const Values& values) {
+    FinishedJobs finished;
+    for (int i = 0; i < values.count(); ++i) {
+      finished.records[values.text(i, 0)] = {.count = values.integer(i, 1), .bytes = values.integer(i, 2)};
+      finished.latest_unix_ms = std::max(finished.latest_unix_ms, values.optional_integer(i, 3));
+    }
+    return finished;
+  });
 }
 
 base::Result<std::optional<JobRecord>> PostgresBackend::find_one(const char* sql, const std::string& id) {
@@ -349,7 +349,7 @@ base::Result<std::optional<JobRecord>> PostgresBackend::find_one(const char* sql
   Query by_id(sql);
   const Rows rows = TRY(query(std::move(by_id.add(std::string_view(id)))));
   if (rows.count() == 0) return std::optional<JobRecord>();
-  return std::optional<JobRecord>(read_job(RowView{rows, 0}));
+  return std::optional<JobRecord>(TRY(rows.read([](const Values& values) { return read_job(RowView{values, 0}); })));
 }
 
 base::Result<std::optional<JobRecord>> PostgresBackend::find(const base::JobId& job_id) {
@@ -383,9 +383,11 @@ base::Result<std::vector<JobRecord>> PostgresBackend::newest(const Listing& list
   newest.add(listing.before.value_or(std::numeric_limits<std::int64_t>::max())).add(listing.count_max);
   if (listing.tenant_id) newest.add(std::string_view(*listing.tenant_id));
   const Rows rows = TRY(query(std::move(newest)));
-  std::vector<JobRecord> jobs;
-  for (int i = 0; i < rows.count(); ++i) jobs.push_back(read_job(RowView{rows, i}));
-  return jobs;
+  return rows.read([](const Values& values) {
+    std::vector<JobRecord> jobs;
+    for (int i = 0; i < values.count(); ++i) jobs.push_back(read_job(RowView{values, i}));
+    return jobs;
+  });
 }
 
 base::Result<std::vector<LiveJob>> PostgresBackend::live_jobs() {
@@ -393,20 +395,24 @@ base::Result<std::vector<LiveJob>> PostgresBackend::live_jobs() {
       query(Query("SELECT " LLORCH_PG_JOB_COLUMNS ", p.key_slot, p.nonce, p.ciphertext, s.last_event_seq FROM jobs j "
                   "LEFT JOIN job_payloads p ON p.job_id = j.job_id LEFT JOIN sse_checkpoints s ON s.job_id = j.job_id "
                   "WHERE j.completed_at IS NULL ORDER BY j.arrival")));
-  std::vector<LiveJob> jobs;
-  for (int i = 0; i < rows.count(); ++i) jobs.push_back(read_live_job(RowView{rows, i}));
-  return jobs;
+  return rows.read([](const Values& values) {
+    std::vector<LiveJob> jobs;
+    for (int i = 0; i < values.count(); ++i) jobs.push_back(read_live_job(RowView{values, i}));
+    return jobs;
+  });
 }
 
 base::Result<std::vector<KnownPool>> PostgresBackend::pools() {
   const Rows rows =
       TRY(query(Query("SELECT pool_id, endpoint, draining, orders FROM pools ORDER BY pool_id COLLATE \"C\"")));
-  std::vector<KnownPool> pools;
-  for (int i = 0; i < rows.count(); ++i) {
-    pools.push_back({base::PoolId(rows.text(i, 0)), rows.text(i, 1),
-                     read_desired_state(rows.integer(i, 2) != 0, rows.optional_text(i, 3))});
-  }
-  return pools;
+  return rows.read([](const Values& values) {
+    std::vector<KnownPool> pools;
+    for (int i = 0; i < values.count(); ++i) {
+      pools.push_back({base::PoolId(values.text(i, 0)), values.text(i, 1),
+                       read_desired_state(values.integer(i, 2) != 0, values.optional_text(i, 3))});
+    }
+    return pools;
+  });
 }
 
 base::Result<std::vector<core::sessions::RestoredSession>> PostgresBackend::sessions() {
@@ -420,17 +426,21 @@ base::Result<std::vector<core::sessions::RestoredSession>> PostgresBackend::sess
             "coalesce(max(j.created_at), 0), coalesce(max(j.completed_at), 0) "
             "FROM sessions s LEFT JOIN jobs j ON j.session_key = s.session_key "
             "GROUP BY s.session_key ORDER BY s.created_at, s.session_key")));
-  std::vector<core::sessions::RestoredSession> sessions;
-  for (int i = 0; i < rows.count(); ++i) sessions.push_back(read_session(RowView{rows, i}));
-  return sessions;
+  return rows.read([](const Values& values) {
+    std::vector<core::sessions::RestoredSession> sessions;
+    for (int i = 0; i < values.count(); ++i) sessions.push_back(read_session(RowView{values, i}));
+    return sessions;
+  });
 }
 
 base::Result<std::vector<core::sessions::TenantUse>> PostgresBackend::tenants(std::int64_t ended_from_unix_ms) {
   Query by_tenant(LLORCH_TENANT_USE("$1"));
   const Rows rows = TRY(query(std::move(by_tenant.add(ended_from_unix_ms))));
-  std::vector<core::sessions::TenantUse> tenants;
-  for (int i = 0; i < rows.count(); ++i) tenants.push_back({rows.text(i, 0), rows.integer(i, 1)});
-  return tenants;
+  return rows.read([](const Values& values) {
+    std::vector<core::sessions::TenantUse> tenants;
+    for (int i = 0; i < values.count(); ++i) tenants.push_back({values.text(i, 0), values.integer(i, 1)});
+    return tenants;
+  });
 }
 
 }  // namespace

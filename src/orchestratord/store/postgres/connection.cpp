@@ -81,25 +81,47 @@ Query& Query::add(const std::optional<std::string>& text) {
 }
 Query& Query::add_bytes(std::string_view bytes) { return add_value(kBytea, std::string(bytes)); }
 
-void Rows::Clear::operator()(pg_result* result) const { PQclear(result); }
-int Rows::count() const { return PQntuples(result_.get()); }
-std::int64_t Rows::integer(int row, int column) const {
+int Values::count() const { return PQntuples(result_); }
+// Also of a row or a column that is not there.
+bool Values::is_null(int row, int column) const { return PQgetisnull(result_, row, column) != 0; }
+void Values::fail(int column) const {
+  if (failure_) return;
+  const char* name = PQfname(result_, column);
+  failure_ = base::Error{ErrorCode::kStoreUnavailable,
+                         fmt::format("the job store: the server's answer has no value that can be read in column {}; "
+                                     "somebody else has changed the tables: bring back what they were",
+                                     name == nullptr ? std::to_string(column) : std::string(name)),
+                         {}};
+}
+std::int64_t Values::integer(int row, int column) const {
   std::uint64_t big_endian = 0;
-  ASSERT(PQgetlength(result_.get(), row, column) == sizeof big_endian, "column={}", column);
-  std::memcpy(&big_endian, PQgetvalue(result_.get(), row, column), sizeof big_endian);
+  if (is_null(row, column) || PQftype(result_, column) != kInt8 ||
+      PQgetlength(result_, row, column) != sizeof big_endian) {
+    fail(column);
+    return 0;
+  }
+  std::memcpy(&big_endian, PQgetvalue(result_, row, column), sizeof big_endian);
   return std::bit_cast<std::int64_t>(be64toh(big_endian));
 }
-std::string Rows::text(int row, int column) const {
-  return {PQgetvalue(result_.get(), row, column), static_cast<std::size_t>(PQgetlength(result_.get(), row, column))};
+std::string Values::text(int row, int column) const {
+  const Oid type = PQftype(result_, column);
+  if (is_null(row, column) || (type != kText && type != kBytea)) {
+    fail(column);
+    return {};
+  }
+  return {PQgetvalue(result_, row, column), static_cast<std::size_t>(PQgetlength(result_, row, column))};
 }
-std::optional<std::int64_t> Rows::optional_integer(int row, int column) const {
-  if (PQgetisnull(result_.get(), row, column) != 0) return std::nullopt;
+std::optional<std::int64_t> Values::optional_integer(int row, int column) const {
+  if (is_null(row, column)) return std::nullopt;
   return integer(row, column);
 }
-std::optional<std::string> Rows::optional_text(int row, int column) const {
-  if (PQgetisnull(result_.get(), row, column) != 0) return std::nullopt;
+std::optional<std::string> Values::optional_text(int row, int column) const {
+  if (is_null(row, column)) return std::nullopt;
   return text(row, column);
 }
+
+void Rows::Clear::operator()(pg_result* result) const { PQclear(result); }
+int Rows::count() const { return PQntuples(result_.get()); }
 std::string_view Rows::command() const { return PQcmdStatus(result_.get()); }
 
 void Connection::Finish::operator()(pg_conn* connection) const { PQfinish(connection); }

@@ -54,15 +54,60 @@ class Query {
 // Whether PostgreSQL takes `text` as a TEXT value.
 bool is_storable(std::string_view text);
 
-// The answer to one statement. Columns are BIGINT, TEXT or BYTEA.
-class Rows {
+// The values of an answer, for whoever reads them. One that is not there, or is of another type, is 0 or empty, and the reading fails.
+class Values {
  public:
-  explicit Rows(pg_result* result) : result_(result) {}
-  int count() const;
+  int count() const;  // of rows
   std::int64_t integer(int row, int column) const;
   std::string text(int row, int column) const;  // also for bytes
   std::optional<std::int64_t> optional_integer(int row, int column) const;
   std::optional<std::string> optional_text(int row, int column) const;
+
+ private:
+  friend class Rows;
+  explicit Values(const pg_result* result) : result_(result) {}
+  bool is_null(int row, int column) const;
+  void fail(int column) const;
+
+  const pg_result* result_;
+  mutable std::optional<base::Error> failure_;  // the first
+};
+
+// One row, as rows/ reads it.
+struct RowView {
+  const Values& values;
+  int row;
+  std::int64_t integer(int column) const { return values.integer(row, column); }
+  std::string text(int column) const { return values.text(row, column); }
+  std::optional<std::int64_t> optional_integer(int column) const { return values.optional_integer(row, column); }
+  std::optional<std::string> optional_text(int column) const { return values.optional_text(row, column); }
+};
+
+// The first value of an answer, for Rows::read().
+inline std::int64_t first_integer(const Values& values) { return values.integer(0, 0); }
+
+template <class T>
+struct ReadResult {
+  using Type = base::Result<T>;
+};
+template <class T>
+struct ReadResult<base::Result<T>> {
+  using Type = base::Result<T>;
+};
+
+// The answer to one statement. Columns are BIGINT, TEXT or BYTEA as this program made them, and what somebody else made of them since.
+class Rows {
+ public:
+  explicit Rows(pg_result* result) : result_(result) {}
+  int count() const;
+  // What `read(values)` makes of them, a value or a Result of one. STORE_UNAVAILABLE: a value is not there, or is of another type.
+  template <class Read>
+  auto read(const Read& read) const {
+    const Values values(result_.get());
+    typename ReadResult<decltype(read(values))>::Type out = read(values);
+    if (out && values.failure_) out = base::fail(*std::move(values.failure_));
+    return out;
+  }
   std::string_view command() const;  // "COMMIT", "ROLLBACK", ...
 
  private:

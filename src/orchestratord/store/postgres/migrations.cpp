@@ -28,9 +28,13 @@ base::Result<> apply(Connection& connection, const Migration& migration, std::in
 base::Result<std::vector<AppliedMigration>> read_applied(Connection& connection) {
   const Rows rows =
       TRY(connection.query(Query("SELECT version, sha256, applied_at FROM schema_migrations ORDER BY version")));
-  std::vector<AppliedMigration> applied;
-  for (int i = 0; i < rows.count(); ++i) applied.push_back({rows.integer(i, 0), rows.text(i, 1), rows.integer(i, 2)});
-  return applied;
+  return rows.read([](const Values& values) {
+    std::vector<AppliedMigration> applied;
+    for (int i = 0; i < values.count(); ++i) {
+      applied.push_back({values.integer(i, 0), values.text(i, 1), values.integer(i, 2)});
+    }
+    return applied;
+  });
 }
 
 // Where a migration has written the table anew, its visibility map is empty, and the server's own vacuum does not count that as a change. A
@@ -41,7 +45,7 @@ base::Result<> vacuum_rewritten(Connection& connection) {
   const Rows rewritten = TRY(connection.query(
       Query("SELECT count(*) FROM pg_class WHERE oid = to_regclass('llorch.jobs') AND relpages > 0 AND "
             "relallvisible = 0")));
-  if (rewritten.integer(0, 0) == 0) return {};
+  if (TRY(rewritten.read(first_integer)) == 0) return {};
   base::log_event(base::LogLevel::kInfo, "store.vacuuming", {},
                   "The table of jobs was written anew; the server looks through it.");
   const ReplyTimeout none(connection, std::nullopt);
@@ -59,11 +63,11 @@ base::Result<> vacuum_rewritten(Connection& connection) {
 base::Result<FoundSchema> find_schema(Connection& connection, std::span<const Migration> known) {
   const Rows table =
       TRY(connection.query(Query("SELECT (to_regclass('llorch.schema_migrations') IS NOT NULL)::int::bigint")));
-  if (table.integer(0, 0) == 0) return FoundSchema{};
+  if (TRY(table.read(first_integer)) == 0) return FoundSchema{};
   return found_schema(known, TRY(read_applied(connection)));
 }
 
-base::Result<> migrate(Connection& connection, std::span<const Migration> known, std::int64_t now_unix_ms) {
+base::Result<std::int64_t> migrate(Connection& connection, std::span<const Migration> known, std::int64_t now_unix_ms) {
   // Asked first: a role that may not create schemas can use one that is there.
   const Rows schema = TRY(connection.query(Query("SELECT oid::bigint FROM pg_namespace WHERE nspname = 'llorch'")));
   if (schema.count() == 0) TRY(connection.execute("CREATE SCHEMA llorch"));
@@ -81,7 +85,8 @@ base::Result<> migrate(Connection& connection, std::span<const Migration> known,
       return base::fail(std::move(done).error());
     }
   }
-  return vacuum_rewritten(connection);
+  TRY(vacuum_rewritten(connection));
+  return applied.empty() ? now_unix_ms : applied.front().applied_unix_ms;
 }
 
 }  // namespace llorch::orchestratord::store::postgres

@@ -8,6 +8,7 @@
 #include "base/assert.h"
 #include "base/log.h"
 #include "orchestratord/store/postgres/migrations.h"
+#include "orchestratord/store/rows/payload_row.h"
 
 namespace llorch::orchestratord::store::postgres {
 namespace {
@@ -30,17 +31,19 @@ base::Result<> check_server(Connection& connection) {
   }
   const Rows rows =
       TRY(connection.query(Query("SELECT current_setting('server_encoding')::text, current_setting('fsync')::text")));
-  if (rows.text(0, 0) != "UTF8") {
-    return base::fail(
-        ErrorCode::kConfigInvalid,
-        fmt::format("the database of the job store has encoding {}; create it with UTF8", rows.text(0, 0)));
-  }
-  if (rows.text(0, 1) != "on") {
-    return base::fail(ErrorCode::kConfigInvalid,
-                      "the PostgreSQL server runs with fsync = off, so a power failure would lose accepted jobs; set "
-                      "fsync = on");
-  }
-  return {};
+  return rows.read([](const Values& values) -> base::Result<> {
+    if (values.text(0, 0) != "UTF8") {
+      return base::fail(
+          ErrorCode::kConfigInvalid,
+          fmt::format("the database of the job store has encoding {}; create it with UTF8", values.text(0, 0)));
+    }
+    if (values.text(0, 1) != "on") {
+      return base::fail(ErrorCode::kConfigInvalid,
+                        "the PostgreSQL server runs with fsync = off, so a power failure would lose accepted jobs; set "
+                        "fsync = on");
+    }
+    return {};
+  });
 }
 
 // Durable commits whatever the role's defaults say, nothing that ends the session behind our back, and a server that
@@ -58,20 +61,23 @@ base::Result<> configure(Connection& connection) {
 
 base::Result<bool> try_lock(Connection& connection) {
   Query lock("SELECT pg_try_advisory_lock($1)::int::bigint");
-  return TRY(connection.query(std::move(lock.add(kLockKey)))).integer(0, 0) == 1;
+  return TRY(TRY(connection.query(std::move(lock.add(kLockKey)))).read(first_integer)) == 1;
 }
 
 base::Result<std::vector<SealedPayload>> read_payloads(Connection& connection) {
-  std::vector<SealedPayload> payloads;
   const Rows table =
       TRY(connection.query(Query("SELECT (to_regclass('llorch.job_payloads') IS NOT NULL)::int::bigint")));
-  if (table.integer(0, 0) == 0) return payloads;
+  if (TRY(table.read(first_integer)) == 0) return std::vector<SealedPayload>();
   const Rows rows = TRY(connection.query(Query("SELECT job_id, key_slot, nonce, ciphertext FROM job_payloads")));
-  for (int i = 0; i < rows.count(); ++i) {
-    payloads.push_back(
-        {rows.text(i, 0), {static_cast<std::uint32_t>(rows.integer(i, 1)), rows.text(i, 2), rows.text(i, 3)}});
-  }
-  return payloads;
+  return rows.read([](const Values& values) {
+    std::vector<SealedPayload> payloads;
+    for (int i = 0; i < values.count(); ++i) {
+      if (auto payload = read_payload(RowView{values, i}, 1)) {
+        payloads.push_back({values.text(i, 0), *std::move(payload)});
+      }
+    }
+    return payloads;
+  });
 }
 
 // None: no start has said it. The column comes with a migration, which a start that is refused leaves to the owner.
@@ -79,11 +85,13 @@ base::Result<std::optional<StateDirectoryFacts>> read_owner(Connection& connecti
   const Rows column = TRY(
       connection.query(Query("SELECT count(*) FROM pg_attribute WHERE attrelid = to_regclass('llorch.store_owner') AND "
                              "attname = 'store_id' AND NOT attisdropped")));
-  if (column.integer(0, 0) == 0) return std::optional<StateDirectoryFacts>();
+  if (TRY(column.read(first_integer)) == 0) return std::optional<StateDirectoryFacts>();
   const Rows rows = TRY(connection.query(Query(
       "SELECT store_id, coalesce(host, ''), coalesce(directory, '') FROM store_owner WHERE store_id IS NOT NULL")));
   if (rows.count() == 0) return std::optional<StateDirectoryFacts>();
-  return std::optional(StateDirectoryFacts{rows.text(0, 0), rows.text(0, 1), rows.text(0, 2)});
+  return rows.read([](const Values& values) {
+    return std::optional(StateDirectoryFacts{values.text(0, 0), values.text(0, 1), values.text(0, 2)});
+  });
 }
 
 std::string place_of(const StateDirectoryFacts& directory) {
@@ -199,25 +207,25 @@ base::Result<> Server::check_live_jobs(Connection& connection) const {
   const Rows rows = TRY(connection.query(
       Query("SELECT j.job_id, j.params, p.key_slot, p.nonce, p.ciphertext FROM jobs j "
             "LEFT JOIN job_payloads p ON p.job_id = j.job_id WHERE j.completed_at IS NULL ORDER BY j.arrival")));
-  for (int i = 0; i < rows.count(); ++i) {
-    FoundLiveJob job{base::JobId(rows.text(i, 0)), rows.text(i, 1), std::nullopt};
-    if (const auto slot = rows.optional_integer(i, 2)) {
-      job.payload = options_.keys->unsealed(
-          {job.job_id.value, {static_cast<std::uint32_t>(*slot), rows.text(i, 3), rows.text(i, 4)}});
+  return rows.read([&](const Values& values) -> base::Result<> {
+    for (int i = 0; i < values.count(); ++i) {
+      FoundLiveJob job{base::JobId(values.text(i, 0)), values.text(i, 1), std::nullopt};
+      if (auto payload = read_payload(RowView{values, i}, 2)) {
+        job.payload = options_.keys->unsealed({job.job_id.value, *std::move(payload)});
+      }
+      TRY(options_.check_live_job(job));
     }
-    TRY(options_.check_live_job(job));
-  }
-  return {};
+    return {};
+  });
 }
 
 base::Result<> Server::become_owner(Connection& connection) {
-  TRY(migrate(connection, migrations(), options_.clock->now().unix_ms));
-  const std::int64_t made_unix_ms = *TRY(find_schema(connection, migrations())).made_unix_ms;
+  const std::int64_t made_unix_ms = TRY(migrate(connection, migrations(), options_.clock->now().unix_ms));
   TRY(options_.keys->record(kKind, made_unix_ms));
   Query update("UPDATE store_owner SET epoch = epoch + 1, store_id = $1, host = $2, directory = $3 RETURNING epoch");
   update.add(std::string_view(options_.self.store_id)).add(std::string_view(options_.self.host));
   update.add(std::string_view(options_.self.directory));
-  const std::int64_t epoch = TRY(connection.query(std::move(update))).integer(0, 0);
+  const std::int64_t epoch = TRY(TRY(connection.query(std::move(update))).read(first_integer));
   ownership_ = Ownership{epoch, made_unix_ms, options_.self.store_id};
   return {};
 }
@@ -226,7 +234,11 @@ base::Result<> Server::check_owner(Connection& connection) {
   const Rows rows = TRY(connection.query(
       Query("SELECT o.epoch, m.applied_at, coalesce(o.store_id, '') FROM store_owner o, schema_migrations m "
             "WHERE m.version = 1")));
-  if (rows.count() == 1 && Ownership{rows.integer(0, 0), rows.integer(0, 1), rows.text(0, 2)} == *ownership_) return {};
+  const bool is_ours = TRY(rows.read([&](const Values& values) {
+    return values.count() == 1 &&
+           Ownership{values.integer(0, 0), values.integer(0, 1), values.text(0, 2)} == *ownership_;
+  }));
+  if (is_ours) return {};
   taken_over_ = true;
   base::log_event(base::LogLevel::kError, "store.taken_over", {},
                   "Another orchestratord has the job store, or the database is an older or another one.");
