@@ -31,7 +31,9 @@ std::optional<std::int64_t> began_s(const json::object& facts, std::string_view 
 }
 
 void set_count(json::object& facts, std::string_view member, std::int64_t value) {
-  facts["request_counts"].get_object()[member] = value;
+  json::value& counts = facts["request_counts"];
+  if (!counts.is_object()) counts.emplace_object();
+  counts.get_object()[member] = value;
 }
 
 std::int64_t count_of(const json::object& facts, std::string_view member) {

@@ -58,6 +58,16 @@ std::string page(std::initializer_list<std::pair<std::string, std::string>> quer
   return out ? *out : std::string(out.error().message);
 }
 
+// Kept facts are what a file says.
+TEST(Facts, CountInWhateverWasKept) {
+  for (const char* kept : {"{}", R"({"request_counts":7})", R"({"request_counts":{"failed":"x"}})"}) {
+    boost::json::object facts = tasks::object_of(kept);
+    set_count(facts, "completed", 3);
+    EXPECT_EQ(count_of(facts, "completed"), 3) << kept;
+    EXPECT_EQ(count_of(facts, "failed"), 0) << kept;
+  }
+}
+
 TEST(Pages, AreBehindOrBeforeAnEntry) {
   const PageRules openai{};
   EXPECT_EQ(page({}, openai),
