@@ -80,12 +80,17 @@ PREDICTS = "qwen3_5_predicts"
 
 
 @contextlib.contextmanager
-def predicting_stack(speculation):
-    """A stack with the tiny model of tests/golden that has a layer for further tokens."""
+def predicting_model():
+    """The tiny model of tests/golden that has a layer for further tokens."""
     with tempfile.TemporaryDirectory() as scratch:
         with tarfile.open(REPO / f"tests/golden/families/{PREDICTS}.tar.xz") as archive:
             archive.extract(f"{PREDICTS}/model.gguf", scratch)
-        model = pathlib.Path(scratch) / PREDICTS / "model.gguf"
+        yield pathlib.Path(scratch) / PREDICTS / "model.gguf"
+
+
+@contextlib.contextmanager
+def predicting_stack(speculation):
+    with predicting_model() as model:
         settings = {
             "models.aliases.predicts": f"file:{model}",
             "models.allowed_roots": f"{MODEL.parent},{model.parent}",
@@ -140,3 +145,11 @@ def test_a_worker_refuses_a_model_without_such_a_layer():
                              text=True, timeout=HANG_S, check=False)
     assert refused.returncode != 0
     assert "layers that predict further tokens are not run of architecture llama" in refused.stderr
+
+
+def test_a_worker_refuses_a_draft_with_another_vocabulary():
+    with predicting_model() as other:
+        refused = subprocess.run([BIN / "worker-orcd", "--model", MODEL, "--gpu", "cpu", "--speculation", "draft", "--draft-model", other],
+                                 capture_output=True, text=True, timeout=HANG_S, check=False)
+    assert refused.returncode != 0
+    assert "the draft model has another vocabulary: it differs from token " in refused.stderr
