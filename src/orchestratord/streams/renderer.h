@@ -8,6 +8,7 @@
 //
 // Thread rule: one call at a time, on any thread, under the lock of the stream; one that makes a whole answer without it. A renderer
 // does not block and does not call the stream. token() runs 250,000 times a second: it allocates nothing but the growth of `out`.
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <utility>
@@ -42,6 +43,11 @@ class Renderer {
   // Has no id and is not replayed.
   virtual void metrics(const wire::MetricsEvent& event, std::string& out) = 0;
   virtual void end(const wire::EndEvent& event, const EventId& id, std::string& out) = 0;
+  // Appends the next of the events that the calls until now have left; false: they left none. One leaves those that may each be as long as
+  // the whole output, so that a client has one of them to take at a time. They come before what the next call appends.
+  virtual bool more(std::string&) { return false; }
+  // What it holds of the output; of one that streams it counts as its stream's.
+  virtual std::size_t bytes_held() const { return 0; }
   // `id` is absent where the error is of this client and not the job's end (REPLAY_DIVERGED, CONFLICT). A format that cannot tell the
   // two apart appends nothing then, and the client is cut off.
   virtual void error(const wire::ErrorBody& error, const std::optional<EventId>& id, std::string& out) = 0;

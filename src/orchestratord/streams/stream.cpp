@@ -12,9 +12,8 @@ namespace llorch::orchestratord::streams {
 namespace {
 
 // A client's socket queue is filled by kWriteBytes at a time while it holds less than kQueuedBytesMax, and again below kQueuedBytesLow:
-// it holds kUnsentBytesMax at most and, beyond that, what is rendered as one: an event, or the closing events, of which those of
-// /v1/responses hold the whole output several times. No tenant's share counts these bytes; without the closing events they are fewer
-// than the kernel holds for a connection.
+// it holds kUnsentBytesMax at most and, beyond that, one event, of which those that close an output of /v1/responses hold all of it. No
+// tenant's share counts these bytes; without such an event they are fewer than the kernel holds for a connection.
 constexpr std::size_t kWriteBytes = 16 << 10;
 constexpr std::size_t kQueuedBytesMax = Stream::kUnsentBytesMax - kWriteBytes;
 constexpr std::size_t kQueuedBytesLow = 16 << 10;
@@ -26,11 +25,14 @@ base::Error diverged_error() {
                      {}};
 }
 
-// Where bytes are rendered on their way to a socket. One per thread: a stream that waits holds none, and the next token
-// finds the room of the last.
+constexpr std::size_t kThreadBytesMax = 1 << 20;
+
+// Where bytes are rendered on their way to a socket. One per thread: a stream that waits holds none, and the next token finds the room of
+// the last, but for that of an event as long as an output.
 std::string& thread_bytes() {
   thread_local std::string bytes;
   bytes.clear();
+  if (bytes.capacity() > kThreadBytesMax) bytes.shrink_to_fit();
   return bytes;
 }
 
@@ -57,8 +59,16 @@ Stream::Stream(Identity identity, const config::StreamConfig& limits, Watcher& w
 Stream::~Stream() { watcher_.on_bytes_held(identity_, -bytes_accounted_); }
 
 std::int64_t Stream::take_bytes_delta() {
-  const auto held = static_cast<std::int64_t>(log_.bytes_held());
+  std::size_t bytes = log_.bytes_held();
+  for (const ClientPtr& client : clients_) {
+    if (client->renderer != nullptr && client->renderer->streams()) bytes += client->renderer->bytes_held();
+  }
+  const auto held = static_cast<std::int64_t>(bytes);
   return held - std::exchange(bytes_accounted_, held);
+}
+
+void Stream::tell_bytes(std::int64_t delta) {
+  if (delta != 0) watcher_.on_bytes_held(identity_, delta);
 }
 
 void Stream::queued(const wire::QueuedEvent& event) {
@@ -100,7 +110,7 @@ base::Result<> Stream::tokens(std::span<const TokenView> tokens, std::int64_t no
     pump_all(now_ms);
     delta = take_bytes_delta();
   }
-  if (delta != 0) watcher_.on_bytes_held(identity_, delta);
+  tell_bytes(delta);
   return result;
 }
 
@@ -120,6 +130,7 @@ void Stream::seal() {
 }
 
 void Stream::finish(ReplayLog::Terminal terminal, std::int64_t now_ms) {
+  std::int64_t delta = 0;
   {
     const std::lock_guard lock(mutex_);
     if (log_.finished()) return;
@@ -129,7 +140,9 @@ void Stream::finish(ReplayLog::Terminal terminal, std::int64_t now_ms) {
     clients_gone_ms_.reset();
     pump_all(now_ms);
     end_pause();
+    delta = take_bytes_delta();
   }
+  tell_bytes(delta);
   watcher_.on_finished(identity_, now_ms);
 }
 
@@ -160,13 +173,15 @@ bool Stream::let_go(bool also_read) {
         std::ranges::any_of(clients_, [](const ClientPtr& client) { return client->is_answer_due && !client->ended; });
     if (is_answer_due || (is_read && !also_read)) return false;
     for (const ClientPtr& client : clients_) {
-      if (!std::exchange(client->ended, true)) client->exchange->abort();
+      if (std::exchange(client->ended, true)) continue;
+      client->exchange->abort();
+      client->renderer = nullptr;
     }
     let_go_id_ = log_.terminal_id();
     log_.drop_tokens();
     delta = take_bytes_delta();
   }
-  if (delta != 0) watcher_.on_bytes_held(identity_, delta);
+  tell_bytes(delta);
   return true;
 }
 
@@ -183,6 +198,7 @@ bool Stream::attach(const Reader& reader, std::int64_t now_ms) {
   client->goes_first = reader.goes_first;
   client->account = reader.account;
   client->last_write_ms = client->sent_changed_ms = now_ms;
+  std::int64_t delta = 0;
   {
     const std::lock_guard lock(mutex_);
     now_ms_ = std::max(now_ms_, now_ms);
@@ -207,7 +223,9 @@ bool Stream::attach(const Reader& reader, std::int64_t now_ms) {
       client->exchange->release_request();
     }
     pump(client, now_ms);
+    delta = take_bytes_delta();
   }
+  tell_bytes(delta);
   // Outside the lock: a client that is gone already is told on this thread.
   reader.exchange->on_close(
       [self = shared_from_this(), client](net::CloseReason reason) { self->on_closed(client, reason); });
@@ -305,6 +323,7 @@ void Stream::pump(const ClientPtr& client, std::int64_t now_ms) {
         client->ended = true;
         write(*client, bytes, now_ms);
         client->exchange->end();
+        client->renderer = nullptr;
         return;
     }
   }
@@ -356,13 +375,19 @@ void Stream::write(Client& client, std::string_view bytes, std::int64_t now_ms) 
 }
 
 void Stream::on_drained(const ClientPtr& client) {
-  const std::lock_guard lock(mutex_);
-  client->waits_for_drain = false;
-  pump(client, now_ms_);
+  std::int64_t delta = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    client->waits_for_drain = false;
+    pump(client, now_ms_);
+    delta = take_bytes_delta();
+  }
+  tell_bytes(delta);
 }
 
 void Stream::on_closed(const ClientPtr& client, net::CloseReason reason) {
   bool gone = false, sent = false;
+  std::int64_t delta = 0;
   {
     const std::lock_guard lock(mutex_);
     client->ended = true;
@@ -378,7 +403,9 @@ void Stream::on_closed(const ClientPtr& client, net::CloseReason reason) {
         clients_gone_ms_ = now_ms_;
       }
     }
+    delta = take_bytes_delta();
   }
+  tell_bytes(delta);
   if (gone) watcher_.on_clients_gone(identity_.job_id);
   if (sent) watcher_.on_sent_to_the_end(identity_.job_id);
 }

@@ -154,7 +154,9 @@ class Stream : public std::enable_shared_from_this<Stream> {
   void on_drained(const ClientPtr& client);
   void on_closed(const ClientPtr& client, net::CloseReason reason);
   bool is_stuck(Client& client, std::int64_t now_ms) const;
+  // What the log and the renderers hold more or less than when it was asked last; tell_bytes() is to be called with it, without the lock.
   std::int64_t take_bytes_delta();
+  void tell_bytes(std::int64_t delta);
 
   const Identity identity_;
   const config::StreamConfig limits_;

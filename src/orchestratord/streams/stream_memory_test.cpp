@@ -203,6 +203,81 @@ TEST_F(StreamHubTest, ReadersThatStopReadingHoldLittleOfAStream) {
   EXPECT_LE(Stream::kReadersMax * Stream::kUnsentBytesMax, std::size_t{512} << 10);
 }
 
+// Holds the whole output, and closes with events that each repeat it.
+class RepeatingRenderer final : public Renderer {
+ public:
+  static constexpr int kRepeated = 4;
+  bool streams() const override { return true; }
+  Head head() const override { return {}; }
+  void queued(const wire::QueuedEvent&, const EventId&, std::string&) override {}
+  void started(const wire::StartedEvent&, const EventId&, std::string&) override {}
+  void token(const TokenView& token, const EventId&, std::string& out) override {
+    output_ += token.t;
+    out += token.t;
+  }
+  void metrics(const wire::MetricsEvent&, std::string&) override {}
+  void end(const wire::EndEvent&, const EventId&, std::string&) override { left_ = kRepeated; }
+  void error(const wire::ErrorBody&, const std::optional<EventId>&, std::string&) override {}
+  void keep_alive(std::string&) override {}
+  bool more(std::string& out) override {
+    if (left_ == 0) return false;
+    --left_;
+    out += output_;
+    return true;
+  }
+  std::size_t bytes_held() const override { return output_.capacity(); }
+
+ private:
+  std::string output_;
+  int left_ = 0;
+};
+
+struct RepeatingReaders : StreamHubTest {
+  static constexpr std::size_t kOutputBytes = 1'000'000;
+  std::shared_ptr<FakeExchange> attach_repeating(const StreamPtr& stream) {
+    auto exchange = std::make_shared<FakeExchange>();
+    exchange->reads_ = false;
+    exchanges_.push_back(exchange);
+    stream->attach({.exchange = exchange, .renderer = std::make_shared<RepeatingRenderer>()}, now());
+    return exchange;
+  }
+  void say(const StreamPtr& stream) {
+    for (std::size_t i = 0; i < kOutputBytes / 1000; ++i) {
+      token(stream, static_cast<std::int64_t>(i), std::string(1000, 'x'));
+    }
+  }
+};
+
+TEST_F(RepeatingReaders, HoldOneOfTheClosingEventsAtATime) {
+  const StreamPtr stream = running("job-1");
+  const auto reader = attach_repeating(stream);
+  say(stream);
+  finish(stream);
+  std::size_t unsent = 0;
+  while (!reader->ended_) {
+    unsent = std::max(unsent, reader->queue_.size());
+    ASSERT_FALSE(reader->queue_.empty());
+    reader->take(reader->queue_.size());
+  }
+  reader->take(reader->queue_.size());
+  EXPECT_LE(unsent, Stream::kUnsentBytesMax + kOutputBytes);
+  EXPECT_EQ(reader->received_.size(), (1 + RepeatingRenderer::kRepeated) * kOutputBytes);
+}
+
+TEST_F(RepeatingReaders, CountForTheTenantOfTheirStream) {
+  const StreamPtr stream = running("job-1");
+  const auto reader = attach_repeating(stream);
+  say(stream);
+  const std::int64_t unread = hub_->gauges().bytes_held;
+  reader->reads_ = true;
+  reader->take(reader->queue_.size());
+  const std::int64_t read = hub_->gauges().bytes_held;
+  EXPECT_GE(read - unread, static_cast<std::int64_t>(kOutputBytes) * 9 / 10) << "it holds what it has told";
+  finish(stream);
+  EXPECT_TRUE(reader->ended_);
+  EXPECT_LE(hub_->gauges().bytes_held, read - static_cast<std::int64_t>(kOutputBytes)) << "and nothing behind the end";
+}
+
 // Where there is room for it, a slow reader reads for as long as it likes.
 TEST_F(StreamHubTest, ASlowReaderOfAnEndedStreamReadsOnWhereMemoryIsNotShort) {
   const StreamPtr stream = running_of("heavy", "job-1");

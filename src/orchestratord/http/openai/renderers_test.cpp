@@ -44,6 +44,12 @@ constexpr std::string_view kLogprobs[] = {
     R"({"id":3,"logprob":-0.25,"token":" \"a\"","bytes":[32,34,97,34],"top_logprobs":[]})",
     R"({"id":4,"logprob":-1,"token":"","bytes":[],"top_logprobs":[]})"};
 
+// The end, and what is left for it.
+void append_end(streams::Renderer& renderer, wire::StopReason reason, std::string& out) {
+  renderer.end(ended(reason), {}, out);
+  while (renderer.more(out)) continue;
+}
+
 // A job of three tokens, the last one without a text.
 std::string transcript(streams::Renderer& renderer, bool logprobs = false) {
   std::string out;
@@ -55,7 +61,7 @@ std::string transcript(streams::Renderer& renderer, bool logprobs = false) {
     renderer.token({.t = text, .i = i, .logprobs = logprobs ? kLogprobs[index] : std::string_view()}, {}, out);
     ++i;
   }
-  renderer.end(ended(wire::StopReason::kEos), {}, out);
+  append_end(renderer, wire::StopReason::kEos, out);
   return out;
 }
 
@@ -127,7 +133,7 @@ std::string scored_transcript(streams::Renderer& renderer) {
   for (const std::string_view logprobs : kPromptLogprobs)
     renderer.token({.t = "", .i = i++, .logprobs = logprobs, .of_prompt = true}, {}, out);
   renderer.token({.t = "H\xC3\xA9", .i = i, .logprobs = kLogprobs[0]}, {}, out);
-  renderer.end(ended(wire::StopReason::kEos), {}, out);
+  append_end(renderer, wire::StopReason::kEos, out);
   return out;
 }
 
@@ -233,7 +239,7 @@ TEST(OpenAiRenderers, ATokenOfThePromptIsListedOnceWithTheRankItHas) {
                    R"({"id":6,"logprob":-2,"token":"c","bytes":[99]}]})",
        .of_prompt = true},
       {}, out);
-  renderer.end(ended(wire::StopReason::kEos), {}, out);
+  append_end(renderer, wire::StopReason::kEos, out);
   EXPECT_NE(out.find(R"("prompt_logprobs":[{"5":{"logprob":-1,"rank":2,"decoded_token":"b"},)"
                      R"("4":{"logprob":-0.5,"rank":1,"decoded_token":"a"}}])"),
             std::string::npos)
@@ -256,6 +262,16 @@ TEST(OpenAiRenderers, PromptLogprobsLengthenNoOtherList) {
   }
 }
 
+// The data of the events of a stream, in one line each.
+std::vector<boost::json::object> events_of(std::string_view bytes) {
+  std::vector<boost::json::object> out;
+  for (std::size_t at = 0; (at = bytes.find("data: ", at)) != std::string_view::npos; ++at) {
+    const std::string_view line = bytes.substr(at + 6, bytes.find('\n', at) - at - 6);
+    out.push_back(boost::json::parse(boost::json::string_view(line.data(), line.size())).as_object());
+  }
+  return out;
+}
+
 AnswerOptions response_options(bool stream, bool logprobs) {
   AnswerOptions options = options_of(Endpoint::kResponses, stream);
   options.logprobs = logprobs;
@@ -268,6 +284,31 @@ TEST(OpenAiRenderers, AResponseStreams) {
   expect_golden("response_stream.sse", transcript(plain));
   ResponseRenderer logprobs(response_options(true, true), kIdentity);
   expect_golden("response_stream_logprobs.sse", transcript(logprobs, true));
+}
+
+// Each of the events at the end repeats the output with its log-probabilities: one is made at a time, of what is held once.
+TEST(OpenAiRenderers, AResponseClosesOneEventAtATime) {
+  ResponseRenderer renderer(response_options(true, true), kIdentity);
+  std::string out;
+  renderer.started({.job_id = kIdentity.job_id.value, .seed = 7}, {}, out);
+  std::size_t told_bytes = 0;
+  for (std::int64_t i = 0; i < 1000; ++i) {
+    renderer.token({.t = "H\xC3\xA9", .i = i, .logprobs = kLogprobs[0]}, {}, out);
+    told_bytes += kLogprobs[0].size();
+  }
+  out.clear();
+  renderer.end(ended(wire::StopReason::kEos), {}, out);
+  EXPECT_EQ(out, "");
+  std::vector<std::string> types;
+  for (; renderer.more(out); out.clear()) {
+    const auto events = events_of(out);
+    ASSERT_EQ(events.size(), 1U);
+    types.emplace_back(events.front().at("type").as_string());
+    EXPECT_GT(out.size(), told_bytes);
+    EXPECT_LT(out.size(), told_bytes * 3 / 2);
+  }
+  EXPECT_EQ(types, (std::vector<std::string>{"response.output_text.done", "response.content_part.done",
+                                             "response.output_item.done", "response.completed"}));
 }
 
 TEST(OpenAiRenderers, AResponseIsOneBody) {
@@ -312,7 +353,7 @@ std::string calls_transcript(streams::Renderer& renderer, wire::StopReason reaso
                                                {"", kClose}}) {
     renderer.token({.t = token.text, .i = i++, .id = token.id}, {}, out);
   }
-  renderer.end(ended(reason), {}, out);
+  append_end(renderer, reason, out);
   return out;
 }
 
@@ -341,16 +382,6 @@ TEST(OpenAiRenderers, ACallOfANamespaceIsToldByBothItsNames) {
   EXPECT_EQ(out.find(R"("name":"add")"), std::string::npos) << out;
 }
 
-// The data of the events of a stream, in one line each.
-std::vector<boost::json::object> events_of(std::string_view bytes) {
-  std::vector<boost::json::object> out;
-  for (std::size_t at = 0; (at = bytes.find("data: ", at)) != std::string_view::npos; ++at) {
-    const std::string_view line = bytes.substr(at + 6, bytes.find('\n', at) - at - 6);
-    out.push_back(boost::json::parse(boost::json::string_view(line.data(), line.size())).as_object());
-  }
-  return out;
-}
-
 TEST(OpenAiRenderers, ACallOfACustomToolIsToldByItsText) {
   const auto run = [](bool stream, std::string_view arguments) {
     AnswerOptions options = with_calls(response_options(stream, false));
@@ -362,7 +393,7 @@ TEST(OpenAiRenderers, ACallOfACustomToolIsToldByItsText) {
     renderer.token({.t = "", .i = 1, .id = kOpen}, {}, out);
     renderer.token({.t = call, .i = 2}, {}, out);
     renderer.token({.t = "", .i = 3, .id = kClose}, {}, out);
-    renderer.end(ended(wire::StopReason::kEos), {}, out);
+    append_end(renderer, wire::StopReason::kEos, out);
     return out;
   };
   const auto body = boost::json::parse(run(false, R"({"input": "a \"b\"\n"})"));
@@ -415,7 +446,7 @@ TEST(OpenAiRenderers, LogProbabilitiesOfAThoughtAreNoneOfTheText) {
       const std::string logprobs = logprob(text);
       renderer.token({.t = text, .i = i++, .logprobs = logprobs}, {}, out);
     }
-    renderer.end(ended(wire::StopReason::kEos), {}, out);
+    append_end(renderer, wire::StopReason::kEos, out);
     return out;
   };
   const std::string events = run(true);

@@ -52,9 +52,14 @@ void ResponseRenderer::open_text_event(std::string_view prefix, std::string_view
   base::append(out, R"(,"item_id":"{}","output_index":{},"content_index":0)", item_id(), items_count_);
 }
 
-void ResponseRenderer::item_event(std::string_view type, std::string_view item, std::string& out) {
+void ResponseRenderer::open_item_event(std::string_view type, std::string& out) {
   open_event(type, out);
-  base::append(out, R"(,"output_index":{},"item":{}}}{}{})", items_count_, item, '\n', '\n');
+  base::append(out, R"(,"output_index":{},"item":)", items_count_);
+}
+
+void ResponseRenderer::item_event(std::string_view type, std::string_view item, std::string& out) {
+  open_item_event(type, out);
+  out.append(item).append("}\n\n");
 }
 
 // Of the open item. The first message has the job's own, so that it is told from any other at a glance.
@@ -83,35 +88,26 @@ void ResponseRenderer::begin(std::string& out) {
   if (!reader_) open_item(Kind::kContent, out);
 }
 
-// `text`: of the open item.
-std::string ResponseRenderer::part(std::string_view text) const {
-  std::string out;
-  if (open_ == Kind::kReasoning) {
-    out = R"({"type":"reasoning_text","text":)";
-  } else {
-    out.append(R"({"type":"output_text","annotations":[],"logprobs":)").append(logprobs_).append(R"(,"text":)");
-  }
-  base::append_json_string(out, text);
-  out += '}';
-  return out;
+std::string ResponseRenderer::part_opening() const {
+  return open_ == Kind::kReasoning ? R"({"type":"reasoning_text","text":)"
+                                   : R"({"type":"output_text","annotations":[],"logprobs":)";
 }
 
-std::string ResponseRenderer::item(std::string_view status, std::string_view parts) const {
+std::string ResponseRenderer::item_opening(std::string_view status) const {
   if (open_ == Kind::kReasoning) {
-    return fmt::format(R"({{"id":"{}","type":"reasoning","status":"{}","summary":[],"content":[{}]}})", item_id(),
-                       status, parts);
+    return fmt::format(R"({{"id":"{}","type":"reasoning","status":"{}","summary":[],"content":[)", item_id(), status);
   }
-  return fmt::format(R"({{"id":"{}","type":"message","status":"{}","role":"assistant","content":[{}]}})", item_id(),
-                     status, parts);
+  return fmt::format(R"({{"id":"{}","type":"message","status":"{}","role":"assistant","content":[)", item_id(), status);
 }
 
 void ResponseRenderer::open_item(Kind kind, std::string& out) {
   open_ = kind;
   messages_count_ += kind == Kind::kContent;
   if (!options_.stream) return;
-  item_event("response.output_item.added", item("in_progress", ""), out);
+  item_event("response.output_item.added", item_opening("in_progress") + "]}", out);
   open_text_event("response.content_part.added", "", out);
-  out.append(R"(,"part":)").append(part("")).append("}\n\n");
+  out.append(R"(,"part":)").append(part_opening());
+  out.append(kind == Kind::kContent ? R"([],"text":""}})" : R"(""}})").append("\n\n");
 }
 
 // Those of the tokens since the last text, which are the open item's now.
@@ -141,24 +137,59 @@ void ResponseRenderer::add_text(std::string_view text, std::string& out) {
   out += "}\n\n";
 }
 
-void ResponseRenderer::close_item(std::string_view status, std::string& out) {
-  if (!open_) return;
-  const std::string whole = part(text_);
-  if (options_.stream) {
-    open_text_event("response.", ".done", out);
-    out += R"(,"text":)";
-    base::append_json_string(out, text_);
-    if (open_ == Kind::kContent) out.append(R"(,"logprobs":)").append(logprobs_);
-    out += "}\n\n";
-    open_text_event("response.content_part.done", "", out);
-    out.append(R"(,"part":)").append(whole).append("}\n\n");
-    item_event("response.output_item.done", item(status, whole), out);
+ResponseRenderer::Closed ResponseRenderer::add_open_item(std::string_view status) {
+  const auto from = [this](std::size_t begin) { return Range{begin, items_.size() - begin}; };
+  Closed out;
+  items_ += items_.empty() ? "" : ",";
+  const std::size_t item_begin = items_.size();
+  items_ += item_opening(status);
+  const std::size_t part_begin = items_.size();
+  items_ += part_opening();
+  if (open_ == Kind::kContent) {
+    const std::size_t logprobs_begin = items_.size();
+    items_ += logprobs_;
+    out.logprobs = from(logprobs_begin);
+    items_ += R"(,"text":)";
   }
-  items_.append(items_.empty() ? "" : ",").append(item(status, whole));
+  const std::size_t text_begin = items_.size();
+  base::append_json_string(items_, text_);
+  out.text = from(text_begin);
+  items_ += '}';
+  out.part = from(part_begin);
+  items_ += "]}";
+  out.item = from(item_begin);
+  return out;
+}
+
+void ResponseRenderer::close_item(std::string_view status) {
+  if (!open_) return;
+  const Closed closed = add_open_item(status);
+  if (options_.stream) {
+    std::string done, part_done, item_done;
+    open_text_event("response.", ".done", done);
+    left_.push_back({{done + R"(,"text":)", closed.text}});
+    if (open_ == Kind::kContent) left_.back().push_back({R"(,"logprobs":)", closed.logprobs});
+    left_.back().push_back({"}\n\n"});
+    open_text_event("response.content_part.done", "", part_done);
+    left_.push_back({{part_done + R"(,"part":)", closed.part}, {"}\n\n"}});
+    open_item_event("response.output_item.done", item_done);
+    left_.push_back({{std::move(item_done), closed.item}, {"}\n\n"}});
+  }
   ++items_count_;
   open_.reset();
   text_.clear();
-  logprobs_ = "[]";
+  std::string("[]").swap(logprobs_);  // gives back its memory
+}
+
+std::string& ResponseRenderer::behind_left(std::string& out) {
+  return left_.empty() ? out : left_.emplace_back().emplace_back().text;
+}
+
+bool ResponseRenderer::more(std::string& out) {
+  if (left_.empty()) return false;
+  for (const Piece& piece : left_.front()) out.append(piece.text).append(items_, piece.behind.begin, piece.behind.size);
+  left_.pop_front();
+  return true;
 }
 
 void ResponseRenderer::add_call(const chat::Part& call, std::string& out) {
@@ -190,13 +221,14 @@ void ResponseRenderer::add_call(const chat::Part& call, std::string& out) {
 }
 
 void ResponseRenderer::take(const chat::Part& part, std::string& out) {
-  if (open_ != part.kind) close_item("completed", out);
+  if (open_ != part.kind) close_item("completed");
+  std::string& to = behind_left(out);
   if (part.kind == Kind::kCall) {
     drop_logprobs();
-    return add_call(part, out);
+    return add_call(part, to);
   }
-  if (!open_) open_item(part.kind, out);
-  add_text(part.text, out);
+  if (!open_) open_item(part.kind, to);
+  add_text(part.text, to);
 }
 
 void ResponseRenderer::token(const streams::TokenView& token, const streams::EventId&, std::string& out) {
@@ -213,7 +245,7 @@ void ResponseRenderer::token(const streams::TokenView& token, const streams::Eve
   if (open_ == Kind::kReasoning) drop_logprobs();
 }
 
-void ResponseRenderer::append_response(const Outcome& outcome, std::string& out) const {
+void ResponseRenderer::append_opening(const Outcome& outcome, std::string& out) const {
   base::append(out, R"({{"id":"resp_{}","object":"response","created_at":{},"status":"{}","error":)",
                identity_.job_id.value, identity_.created_unix_s, outcome.status);
   if (outcome.error != nullptr) {
@@ -244,7 +276,9 @@ void ResponseRenderer::append_response(const Outcome& outcome, std::string& out)
   if (options_.background) out += R"(,"background":true)";
   out += options_.kept ? R"(,"store":true)" : R"(,"store":false)";
   out += R"(,"truncation":"disabled","output":[)";
-  if (outcome.end != nullptr) out += items_;
+}
+
+void ResponseRenderer::append_closing(const Outcome& outcome, std::string& out) const {
   out += R"(],"usage":)";
   if (outcome.end != nullptr) {
     append_response_usage(out, *outcome.end);
@@ -253,6 +287,11 @@ void ResponseRenderer::append_response(const Outcome& outcome, std::string& out)
     out += "null";
   }
   out += '}';
+}
+
+void ResponseRenderer::append_response(const Outcome& outcome, std::string& out) const {
+  append_opening(outcome, out);
+  append_closing(outcome, out);
 }
 
 std::string ResponseRenderer::unfinished(std::string_view status) const {
@@ -269,15 +308,23 @@ void ResponseRenderer::end(const wire::EndEvent& event, const streams::EventId&,
     for (const chat::Part& part : parts_) take(part, out);
     parts_.clear();
   }
-  if (!open_ && messages_count_ == 0 && (!reader_ || reader_->calls() == 0)) open_item(Kind::kContent, out);
-  if (open_ == Kind::kContent) take_logprobs();  // of the token that ends the output
-  close_item(status, out);
-  if (options_.stream) {
-    open_event(is_cut(event.stop_reason) ? "response.incomplete" : "response.completed", out);
-    out += R"(,"response":)";
+  if (!open_ && messages_count_ == 0 && (!reader_ || reader_->calls() == 0)) {
+    open_item(Kind::kContent, behind_left(out));
   }
-  append_response({.status = status, .end = &event}, out);
-  if (options_.stream) out += "}\n\n";
+  if (open_ == Kind::kContent) take_logprobs();  // of the token that ends the output
+  close_item(status);
+  const Outcome outcome{.status = status, .end = &event};
+  if (!options_.stream) {
+    append_opening(outcome, out);
+    out += items_;
+    return append_closing(outcome, out);
+  }
+  std::string before, behind;
+  open_event(is_cut(event.stop_reason) ? "response.incomplete" : "response.completed", before);
+  before += R"(,"response":)";
+  append_opening(outcome, before);
+  append_closing(outcome, behind);
+  left_.push_back({{std::move(before), {0, items_.size()}}, {behind + "}\n\n"}});
 }
 
 void ResponseRenderer::error(const wire::ErrorBody& error, const std::optional<streams::EventId>&, std::string& out) {

@@ -124,24 +124,47 @@ void render(const ReplayLog::Terminal& terminal, const EventId& id, Renderer& re
   renderer.error(std::get<wire::ErrorBody>(terminal), id, out);
 }
 
+namespace {
+
+// Of the events that were left, as many as find room; false: `out` has no more room.
+bool render_left(Renderer& renderer, std::size_t out_bytes_max, std::string& out) {
+  while (out.size() < out_bytes_max) {
+    if (!renderer.more(out)) return true;
+  }
+  return false;
+}
+
+Next end(const ReplayLog& log, Cursor& cursor, Renderer& renderer, std::size_t out_bytes_max, std::string& out) {
+  log.render_terminal(renderer, out);
+  cursor.has_ended = true;
+  return render_left(renderer, out_bytes_max, out) ? Next::kLast : Next::kMore;
+}
+
+}  // namespace
+
 Next advance(const ReplayLog& log, Cursor& cursor, Renderer& renderer, std::size_t bytes_max, std::string& out) {
+  const std::size_t begin = out.size(), out_bytes_max = begin + bytes_max;
+  if (!render_left(renderer, out_bytes_max, out)) return Next::kMore;
+  if (cursor.has_ended) return Next::kLast;
   if (cursor.last_event_id) {
     const EventId last = *cursor.last_event_id;
     if (last.seq < log.events_count()) {
       if (log.id_of(last.seq) != last) return Next::kDiverged;
       if (!renderer.stateless()) {
         std::string held;  // by the client
-        for (std::int64_t seq = 0; seq <= last.seq; ++seq, held.clear()) log.render(seq, renderer, held);
+        for (std::int64_t seq = 0; seq <= last.seq; ++seq, held.clear()) {
+          log.render(seq, renderer, held);
+          while (renderer.more(held)) held.clear();
+        }
       }
-      cursor = {.next_seq = last.seq + 1, .last_event_id = std::nullopt};
+      cursor = {.next_seq = last.seq + 1, .last_event_id = std::nullopt, .has_ended = false};
     } else if (!log.finished()) {
       return Next::kWait;  // a replay that has not come so far, or an id that never was
     } else if (log.terminal_id() == last) {
       return Next::kLast;
     } else if (log.error() != nullptr) {
       // Cancelled or failed before the replay reached that id: so the stream ends, whatever was held.
-      log.render_terminal(renderer, out);
-      return Next::kLast;
+      return end(log, cursor, renderer, out_bytes_max, out);
     } else {
       return Next::kDiverged;
     }
@@ -149,12 +172,11 @@ Next advance(const ReplayLog& log, Cursor& cursor, Renderer& renderer, std::size
   const std::int64_t readable = log.sealed() ? std::min(kFirstTokenSeq, log.events_count()) : log.events_count();
   if (cursor.next_seq < readable) {
     do log.render(cursor.next_seq++, renderer, out);
-    while (cursor.next_seq < readable && out.size() < bytes_max);
+    while (render_left(renderer, out_bytes_max, out) && cursor.next_seq < readable);
     return Next::kMore;
   }
-  if (!log.finished()) return Next::kWait;
-  log.render_terminal(renderer, out);
-  return Next::kLast;
+  if (log.finished()) return end(log, cursor, renderer, out_bytes_max, out);
+  return out.size() == begin ? Next::kWait : Next::kMore;
 }
 
 StoredAnswer answer_from_store(const StoredTerminal& terminal, const std::optional<EventId>& last_event_id) {

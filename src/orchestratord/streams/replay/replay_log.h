@@ -101,11 +101,12 @@ struct Cursor {
   std::int64_t next_seq = 0;
   // What the client said it holds. Set until the log, after a restart, has replayed that far.
   std::optional<EventId> last_event_id;
+  bool has_ended = false;  // the terminal event was rendered, and maybe left others
 };
 
 // The cursor of a new client. `last_event_id`: what it holds, absent for a client that reads from the beginning.
 inline Cursor attach(const std::optional<EventId>& last_event_id) {
-  return {.next_seq = 0, .last_event_id = last_event_id};
+  return {.next_seq = 0, .last_event_id = last_event_id, .has_ended = false};
 }
 
 enum class Next {
@@ -114,7 +115,7 @@ enum class Next {
   kLast,      // send what was rendered (maybe nothing: the client holds the terminal event already), then close
   kDiverged,  // the client's last event id is not of this stream: send the error REPLAY_DIVERGED, then close
 };
-// Renders what to send next into `out`, whole events until it holds `bytes_max` or more; moves the cursor past them.
+// Renders what to send next into `out`, whole events until these are `bytes_max` or more; moves the cursor past them.
 Next advance(const ReplayLog& log, Cursor& cursor, Renderer& renderer, std::size_t bytes_max, std::string& out);
 
 // What a client gets of a job whose tokens are no longer held.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <deque>
 #include <fstream>
 #include <iterator>
 
@@ -329,6 +330,60 @@ class CountingRenderer final : public Renderer {
   void say(std::string_view what, std::string& out) { out.append(std::to_string(++count_)).append(what).append(";"); }
   int count_ = 0;
 };
+
+// Leaves each event but the first for more(), in two halves.
+class LeavingRenderer final : public Renderer {
+ public:
+  bool streams() const override { return true; }
+  Head head() const override { return {}; }
+  void queued(const wire::QueuedEvent&, const EventId&, std::string& out) override { out += "queued;"; }
+  void started(const wire::StartedEvent&, const EventId&, std::string&) override { leave("started"); }
+  void token(const TokenView& token, const EventId&, std::string&) override { leave(std::string(token.t)); }
+  void metrics(const wire::MetricsEvent&, std::string&) override {}
+  void end(const wire::EndEvent&, const EventId&, std::string&) override { leave("end"); }
+  void error(const wire::ErrorBody&, const std::optional<EventId>&, std::string&) override { leave("error"); }
+  void keep_alive(std::string&) override {}
+  bool more(std::string& out) override {
+    if (left_.empty()) return false;
+    out += left_.front();
+    left_.pop_front();
+    return true;
+  }
+
+ private:
+  void leave(const std::string& what) {
+    EXPECT_TRUE(left_.empty()) << "what was left comes before the next event";
+    left_.insert(left_.end(), {what + "-1;", what + "-2;"});
+  }
+  std::deque<std::string> left_;
+};
+
+TEST(ReplayLog, EventsThatARendererLeavesComeOneAtATimeAndInOrder) {
+  ReplayLog log = log_with({"a", "b"});
+  LeavingRenderer renderer;
+  Cursor cursor = attach(std::nullopt);
+  std::vector<std::string> parts;
+  const auto read = [&](std::size_t bytes_max) {
+    std::string bytes;
+    const Next next = advance(log, cursor, renderer, bytes_max, bytes);
+    if (!bytes.empty()) parts.push_back(bytes);
+    return next;
+  };
+  while (read(1) == Next::kMore) continue;
+  EXPECT_EQ(read(1), Next::kWait);
+  log.finish(kEnd);
+  while (read(1) == Next::kMore) continue;
+  EXPECT_EQ(read(1), Next::kLast) << "the end is told once";
+  EXPECT_EQ(parts, (std::vector<std::string>{"queued;", "started-1;", "started-2;", "a-1;", "a-2;", "b-1;", "b-2;",
+                                             "end-1;", "end-2;"}));
+  for (std::int64_t held = 0; held < log.events_count(); ++held) {
+    LeavingRenderer rest;
+    Cursor resumed = attach(log.id_of(held));
+    std::string lacking;
+    while (advance(log, resumed, rest, 1, lacking) == Next::kMore) continue;
+    EXPECT_EQ(std::ranges::count(lacking, ';'), 2 * (log.events_count() - held)) << lacking;
+  }
+}
 
 TEST(Reconnect, ARendererWithStateIsReplayedAndSaysOnlyWhatTheClientLacks) {
   ReplayLog log = log_with({"a", "b", "c"});

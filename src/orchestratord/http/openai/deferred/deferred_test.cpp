@@ -224,6 +224,27 @@ TEST(Events, WhatIsWrongWithOneReaderIsNoEventOfTheResponse) {
   EXPECT_TRUE(out.starts_with("event: response.failed\n")) << out;
 }
 
+// The events that a response leaves for its end are cut as well.
+TEST(Events, AReaderThatComesBackGetsTheLastOnesThatItLacks) {
+  const auto read = [](std::optional<std::int64_t> after) {
+    const auto inner = std::make_shared<ResponseRenderer>(
+        AnswerOptions{.endpoint = Endpoint::kResponses, .model = "m", .stream = true, .kept = true},
+        AnswerIdentity{.job_id = base::JobId("j"), .correlation_id = base::CorrelationId("c"), .created_unix_s = 1});
+    ResumedRenderer renderer(inner, after);
+    std::string out;
+    renderer.started({.job_id = "j", .seed = 7}, {}, out);
+    renderer.token({.t = "Hi"}, {}, out);
+    renderer.end({.job_id = "j"}, {}, out);
+    while (renderer.more(out)) continue;
+    return out;
+  };
+  const std::string all = read(std::nullopt);
+  const std::string last = read(7);
+  EXPECT_TRUE(last.starts_with("event: response.completed\n")) << last;
+  EXPECT_TRUE(all.ends_with(last));
+  EXPECT_EQ(read(8), "");
+}
+
 TEST(Events, TheLastOneHoldsTheResponse) {
   const std::string text = event(0, ",\"response\":{\"a\":1}") + event(1, ",\"response\":{\"b\":{\"response\":2}}");
   EXPECT_EQ(last_response(text).value(), R"({"b":{"response":2}})");

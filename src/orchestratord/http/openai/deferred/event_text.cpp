@@ -69,6 +69,12 @@ void ResumedRenderer::end(const wire::EndEvent& event, const streams::EventId& i
   pass(out);
 }
 
+bool ResumedRenderer::more(std::string& out) {
+  if (!inner_->more(events_)) return false;
+  pass(out);
+  return true;
+}
+
 // One of this reader is no event of the response, which goes on: response.failed would say that it does not.
 void ResumedRenderer::error(const wire::ErrorBody& error, const std::optional<streams::EventId>& id, std::string& out) {
   if (!id) return;

@@ -35,6 +35,8 @@ class ResumedRenderer final : public streams::Renderer {
   void token(const streams::TokenView& token, const streams::EventId& id, std::string& out) override;
   void metrics(const wire::MetricsEvent&, std::string&) override {}
   void end(const wire::EndEvent& event, const streams::EventId& id, std::string& out) override;
+  bool more(std::string& out) override;
+  std::size_t bytes_held() const override { return inner_->bytes_held(); }
   void error(const wire::ErrorBody& error, const std::optional<streams::EventId>& id, std::string& out) override;
   void keep_alive(std::string& out) override { inner_->keep_alive(out); }
 
