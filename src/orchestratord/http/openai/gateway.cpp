@@ -24,6 +24,7 @@ struct Gateway::Admissions {
   base::CorrelationId correlation_id;
   net::ExchangePtr exchange;
   std::vector<tasks::Admission> admitted{};
+  tasks::PreparationPtr prepared{};  // of the prompt whose choices are being submitted
 };
 
 void Gateway::create(const net::Request& request, const net::ExchangePtr& exchange) {
@@ -139,19 +140,27 @@ void Gateway::submit_next(const std::shared_ptr<Admissions>& admissions) {
   Call& call = admissions->call;
   const auto index = static_cast<std::int64_t>(admissions->admitted.size());
   if (!call.submission.seed) call.submission.seed = context_.entropy->next_u64() >> 1;
-  const std::int64_t per_prompt = call.text_answer()->choices_per_prompt;
-  wire::SubmitRequest submission = call.submission;
-  if (!call.prompts.empty()) submission.prompt = call.prompts[static_cast<std::size_t>(index / per_prompt)];
-  submission.seed = choice_seed(*call.submission.seed, index % per_prompt);
+  const AnswerOptions& answer = *call.text_answer();
+  const std::int64_t per_prompt = answer.choices_per_prompt, choice = index % per_prompt;
+  wire::SubmitRequest submission;
+  if (choice == 0) {
+    submission = call.submission;
+    if (!call.prompts.empty()) submission.prompt = call.prompts[static_cast<std::size_t>(index / per_prompt)];
+    admissions->prepared.reset();
+  }
+  submission.seed = choice_seed(*call.submission.seed, choice);
   submitter_.submit({.request = std::move(submission),
                      .caller = admissions->caller,
                      .correlation_id = admissions->correlation_id,
                      .tool_use = call.tool_use,
                      .long_outputs = tasks::LongOutputs::kCut,
                      .counted = index == 0,
-                     .jobs_to_come = call.text_answer()->choices - index - 1},
+                     .jobs_to_come = answer.choices - index - 1,
+                     .keeps_preparation = choice + 1 < per_prompt,
+                     .prepared = std::move(admissions->prepared)},
                     [this, admissions](base::Result<tasks::Admission> admission) {
                       if (admission) {
+                        admissions->prepared = std::move(admission->prepared);
                         admissions->admitted.push_back(*std::move(admission));
                         if (std::cmp_equal(admissions->admitted.size(), admissions->call.text_answer()->choices)) {
                           return answer_choices(*admissions);

@@ -40,7 +40,8 @@ class Gateway {
   void model(const net::Request& request, const net::ExchangePtr& exchange);
 
  private:
-  // The jobs of several choices are submitted one after the other, and either all of them are admitted or none stays.
+  // The jobs of several choices are submitted one after the other, and either all of them are admitted or none stays. Those of one prompt
+  // are prepared once.
   struct Admissions;
   // Gives `then`, on the request executor's thread, the call of this path that the body is, with what it names of kept responses put in; or
   // refuses the exchange.

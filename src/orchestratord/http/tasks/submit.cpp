@@ -70,6 +70,19 @@ std::int64_t within_the_day(const Context& context, const std::string& account, 
   return left ? std::min(most, std::max<std::int64_t>(*left / shares - prompt_tokens, 1)) : most;
 }
 
+// From here on only the payload is held.
+void drop_texts(wire::SubmitRequest& request) {
+  request.prompt.reset();
+  request.suffix.reset();
+  request.extra_files.reset();
+  request.input.reset();
+  request.query.reset();
+  request.messages.reset();
+  request.tools.reset();
+  request.documents.reset();
+  request.chat_template_kwargs.reset();
+}
+
 Error stopping_error() {
   return Error{ErrorCode::kShuttingDown, "orchestratord is stopping; try again when it is back", {}}.with(
       "retry_after_ms", std::int64_t{1000});
@@ -131,7 +144,8 @@ wire::ExecuteRequest execute_request(const wire::SubmitRequest& request, Executi
 core::sessions::QuotaTable::Standing::Tokens Submitter::tokens_of(const Pending& pending) const {
   constexpr std::int64_t kTemplateTokens = 4096, kImageTokens = 4096, kSpecialTokens = 16, kFileTokens = 32;
   const wire::SubmitRequest& request = pending.request;
-  const std::size_t bytes = bytes_of(request);
+  const std::size_t bytes =
+      pending.prepared ? static_cast<std::size_t>(pending.prepared->input.tokens_in) : bytes_of(request);
   if (request.input) {
     const auto inputs = static_cast<std::int64_t>(request.input->inputs.size());
     return {.at_least = 2 * inputs, .at_most = static_cast<std::int64_t>(bytes) + inputs * kSpecialTokens};
@@ -178,14 +192,10 @@ base::Result<> Submitter::answer_head(std::optional<Error> error) const {
 
 base::Result<Submitter::PendingPtr> Submitter::take(Submission submission) const {
   if (*context_.stopping) return base::fail(stopping_error());
-  Inputs inputs =
-      TRY(take_inputs(std::move(submission.request), context_.config->orchestratord.limits, submission.long_outputs));
   auto pending = std::make_shared<Pending>();
+  TRY(take_request(submission, *pending));
   pending->correlation_id = std::move(submission.correlation_id);
   pending->caller = std::move(submission.caller);
-  pending->request = std::move(inputs.request);
-  pending->images = std::move(inputs.images);
-  pending->request_sha256 = request_sha256(pending->request, pending->images);
   pending->is_resumed = submission.is_resumed;
   pending->tool_use = std::move(submission.tool_use);
   pending->long_inputs = submission.long_inputs;
@@ -194,6 +204,7 @@ base::Result<Submitter::PendingPtr> Submitter::take(Submission submission) const
   pending->counted = submission.counted;
   pending->charged_max_tokens = submission.charged_max_tokens;
   pending->jobs_to_come = submission.jobs_to_come;
+  pending->keeps_preparation = submission.keeps_preparation;
   pending->api_defaults = std::move(submission.api_defaults);
   pending->client_named = pending->request.task_id.has_value();
   const std::string task_id = pending->client_named ? *pending->request.task_id : base::uuid_v4(*context_.entropy);
@@ -202,6 +213,27 @@ base::Result<Submitter::PendingPtr> Submitter::take(Submission submission) const
   pending->job_id =
       base::is_uuid(task_id) ? job_id_of_task(pending->caller, task_id) : base::JobId(base::uuid_v4(*context_.entropy));
   return pending;
+}
+
+base::Result<> Submitter::take_request(Submission& submission, Pending& pending) const {
+  if (submission.prepared) {
+    pending.prepared = std::move(submission.prepared);
+    const Preparation& prepared = *pending.prepared;
+    pending.request = prepared.request;
+    pending.request.seed = submission.request.seed;
+    pending.reading = prepared.reading;
+    pending.cut_inputs = prepared.cut_inputs;
+    // Of no request, so that no submission that names this job's task is the same one.
+    pending.request_sha256 = base::to_hex(
+        base::sha256(fmt::format("{} with the seed {}", prepared.request_sha256, pending.request.seed.value_or(0))));
+    return {};
+  }
+  Inputs inputs =
+      TRY(take_inputs(std::move(submission.request), context_.config->orchestratord.limits, submission.long_outputs));
+  pending.request = std::move(inputs.request);
+  pending.images = std::move(inputs.images);
+  pending.request_sha256 = request_sha256(pending.request, pending.images);
+  return {};
 }
 
 void Submitter::preview(Submission submission, PreviewDone done) {
@@ -297,19 +329,20 @@ void Submitter::find_model(const PendingPtr& pending) {
       return finish(pending, base::fail(std::move(*error)));
     }
   }
-  tasks::find_model(
-      context_, name, pending->previewed ? Naming::kLook : Naming::kUse, pending->correlation_id,
-      [this, pending](base::Result<FoundModel> found) {
-        if (!found) return finish(pending, base::fail(std::move(found).error()));
-        if (!pending->request.session_id || pending->request.max_tokens || pending->charged_max_tokens) {
-          return tokenise(pending, found->ref, found->model);
-        }
-        ask_session(pending, [this, pending, found = *std::move(found)] { tokenise(pending, found.ref, found.model); });
-      });
+  if (pending->prepared) {
+    return ask_session(pending,
+                       [this, pending] { make_job(pending, pending->prepared->found, pending->prepared->input); });
+  }
+  tasks::find_model(context_, name, pending->previewed ? Naming::kLook : Naming::kUse, pending->correlation_id,
+                    [this, pending](base::Result<FoundModel> found) {
+                      if (!found) return finish(pending, base::fail(std::move(found).error()));
+                      ask_session(pending, [this, pending, found = *std::move(found)] { prepare_job(pending, found); });
+                    });
 }
 
 // Of a session with a budget of tokens; one that is not there yet will have the configured one.
 void Submitter::ask_session(const PendingPtr& pending, std::function<void()> then) {
+  if (!pending->request.session_id || pending->request.max_tokens || pending->charged_max_tokens) return then();
   const base::SessionId session_id(kept_id(pending->caller, *pending->request.session_id));
   context_.core->ask<core::AnswerSession>(
       core::QuerySession{.request = {}, .session_id = session_id},
@@ -336,85 +369,74 @@ base::Result<> Submitter::check_context(const Pending& pending, const models::Kn
                         .with("context_tokens", context));
 }
 
-void Submitter::tokenise(const PendingPtr& pending, const std::string& model_ref, const models::KnownModel& model) {
-  if (const auto fits = check_context(*pending, model); !fits) return finish(pending, base::fail(fits.error()));
-  if (const auto does = check_workload(pending->request, model.facts); !does) {
-    return finish(pending, base::fail(does.error()));
+void Submitter::prepare_job(const PendingPtr& pending, const FoundModel& found) {
+  const models::KnownModel& model = found.model;
+  const wire::SubmitRequest& request = pending->request;
+  base::Result<> does = check_context(*pending, model);
+  if (does) does = check_workload(request, model.facts);
+  if (!does) return finish(pending, base::fail(std::move(does).error()));
+  auto input = model.facts.takes == wire::PromptForm::kText ? hand_on_text(*pending, model)
+               : request.input                              ? tokenise_inputs(*pending, model)
+                                                            : tokenise(*pending, model);
+  if (!input) return finish(pending, base::fail(std::move(input).error()));
+  if (input->prompt_tokens) drop_texts(pending->request);
+  if (pending->keeps_preparation) {
+    pending->prepared = std::make_shared<const Preparation>(Preparation{.found = found,
+                                                                        .request = pending->request,
+                                                                        .input = *input,
+                                                                        .reading = pending->reading,
+                                                                        .cut_inputs = pending->cut_inputs,
+                                                                        .request_sha256 = pending->request_sha256});
   }
-  if (model.facts.takes == wire::PromptForm::kText) return hand_on_text(pending, model_ref, model);
-  if (pending->request.input) return tokenise_inputs(pending, model_ref, model);
-  auto prepared = prepare({std::move(pending->request), std::move(pending->images)}, pending->tool_use, model,
-                          context_.clock->now());
-  if (!prepared) return finish(pending, base::fail(std::move(prepared).error()));
-  wire::SubmitRequest& request = pending->request = std::move(prepared->request);
-  pending->reading = std::move(prepared->reading);
-  std::vector<std::int32_t> tokens;
-  for (const auto token : prepared->prompt.tokens) tokens.push_back(static_cast<std::int32_t>(base::index(token)));
-  const auto fits = wire::validate_for_vocabulary(request.sampling, model.tokenizer->facts().vocab_size);
-  if (!fits) return finish(pending, base::fail(fits.error()));
-  if (const auto told = check_prompt_logprobs(request, !prepared->images.images.empty(), tokens.size()); !told) {
-    return finish(pending, base::fail(told.error()));
-  }
-  const auto stops = text::validate_stop_strings(*model.tokenizer, request.stop);
-  if (!stops) return finish(pending, base::fail(stops.error()));
-  if (const auto constraint = check_constraint(request.sampling, model); !constraint) {
-    return finish(pending, base::fail(constraint.error()));
-  }
-  const std::int64_t max_tokens = max_tokens_of(*pending, model.facts, tokens.size());
-  std::string sha256 = prompt_sha256(request, *prepared, tokens);
-  const auto tokens_in = static_cast<std::int64_t>(tokens.size());
-  make_job(pending, model_ref, model,
-           {.job_id = pending->job_id,
-            .prompt_tokens = std::move(tokens),
-            .tokens_in = tokens_in,
-            .prompt_sha256 = std::move(sha256),
-            .images = std::move(prepared->images.images),
-            .max_tokens = max_tokens});
+  make_job(pending, found, *std::move(input));
 }
 
-void Submitter::tokenise_inputs(const PendingPtr& pending, const std::string& model_ref,
-                                const models::KnownModel& model) {
+base::Result<ExecutionInput> Submitter::tokenise(Pending& pending, const models::KnownModel& model) const {
+  auto prepared = TRY(
+      prepare({std::move(pending.request), std::move(pending.images)}, pending.tool_use, model, context_.clock->now()));
+  wire::SubmitRequest& request = pending.request = std::move(prepared.request);
+  pending.reading = std::move(prepared.reading);
+  std::vector<std::int32_t> tokens;
+  for (const auto token : prepared.prompt.tokens) tokens.push_back(static_cast<std::int32_t>(base::index(token)));
+  TRY(wire::validate_for_vocabulary(request.sampling, model.tokenizer->facts().vocab_size));
+  TRY(check_prompt_logprobs(request, !prepared.images.images.empty(), tokens.size()));
+  TRY(text::validate_stop_strings(*model.tokenizer, request.stop));
+  TRY(check_constraint(request.sampling, model));
+  std::string sha256 = prompt_sha256(request, prepared, tokens);
+  const auto tokens_in = static_cast<std::int64_t>(tokens.size());
+  return ExecutionInput{.job_id = {},
+                        .prompt_tokens = std::move(tokens),
+                        .tokens_in = tokens_in,
+                        .prompt_sha256 = std::move(sha256),
+                        .images = std::move(prepared.images.images)};
+}
+
+base::Result<ExecutionInput> Submitter::tokenise_inputs(Pending& pending, const models::KnownModel& model) const {
   const std::int64_t context =
       core::jobs::context_tokens(model.facts, context_.config->orchestratord.worker_context_tokens);
-  auto prompt = embedding_prompt(pending->request, model, context, pending->long_inputs, context_.clock->now());
-  if (!prompt) return finish(pending, base::fail(std::move(prompt).error()));
-  pending->cut_inputs = std::move(prompt->cut_inputs);
-  const auto inputs = static_cast<std::int64_t>(prompt->order.input_tokens.size());
-  const auto tokens_in = static_cast<std::int64_t>(prompt->tokens.size());
-  make_job(pending, model_ref, model,
-           {.job_id = pending->job_id,
-            .prompt_tokens = std::move(prompt->tokens),
-            .tokens_in = tokens_in,
-            .prompt_sha256 = std::move(prompt->sha256),
-            .embedding = std::move(prompt->order),
-            .max_tokens = inputs});
+  auto prompt = TRY(embedding_prompt(pending.request, model, context, pending.long_inputs, context_.clock->now()));
+  pending.cut_inputs = std::move(prompt.cut_inputs);
+  const auto tokens_in = static_cast<std::int64_t>(prompt.tokens.size());
+  return ExecutionInput{.job_id = {},
+                        .prompt_tokens = std::move(prompt.tokens),
+                        .tokens_in = tokens_in,
+                        .prompt_sha256 = std::move(prompt.sha256),
+                        .embedding = std::move(prompt.order)};
 }
 
 // Its engine counts and tells the prompt: what goes along is the text, and its bytes bound its tokens.
-void Submitter::hand_on_text(const PendingPtr& pending, const std::string& model_ref, const models::KnownModel& model) {
-  if (const auto fits = fit_to_engine(pending->request, pending->images, model.facts, pending->api_defaults); !fits) {
-    return finish(pending, base::fail(fits.error()));
-  }
-  const wire::SubmitRequest& request = pending->request;
+base::Result<ExecutionInput> Submitter::hand_on_text(Pending& pending, const models::KnownModel& model) const {
+  TRY(fit_to_engine(pending.request, pending.images, model.facts, pending.api_defaults));
+  const wire::SubmitRequest& request = pending.request;
   const std::string& text = request.prompt ? request.prompt->text : request.messages->text;
-  const auto tokens_in = static_cast<std::int64_t>(text.size());
-  std::int64_t max_tokens =
-      engine_max_tokens(request, model.facts, context_.config->orchestratord.limits.max_tokens, pending->long_outputs);
-  if (pending->charged_max_tokens) {
-    max_tokens = *pending->charged_max_tokens;
-  } else if (!request.max_tokens) {
-    max_tokens = within_the_day(context_, pending->caller.account, 1 + pending->jobs_to_come, tokens_in, max_tokens);
-  }
-  make_job(pending, model_ref, model,
-           {.job_id = pending->job_id,
-            .prompt_tokens = {},
-            .tokens_in = tokens_in,
-            .prompt_sha256 = base::to_hex(base::sha256(text)),
-            .max_tokens = max_tokens});
+  return ExecutionInput{.job_id = {},
+                        .prompt_tokens = {},
+                        .tokens_in = static_cast<std::int64_t>(text.size()),
+                        .prompt_sha256 = base::to_hex(base::sha256(text))};
 }
 
-void Submitter::make_job(const PendingPtr& pending, const std::string& model_ref, const models::KnownModel& model,
-                         ExecutionInput input) {
+void Submitter::make_job(const PendingPtr& pending, const FoundModel& found, ExecutionInput input) {
+  const models::KnownModel& model = found.model;
   wire::SubmitRequest& request = pending->request;
   const auto job = std::make_shared<LiveJobData>();
   store::JobRecord& record = job->record;
@@ -425,10 +447,10 @@ void Submitter::make_job(const PendingPtr& pending, const std::string& model_ref
   record.request_sha256 = pending->request_sha256;
   record.priority = request.priority;
   record.model = request.model ? *request.model : *request.model_ref;
-  record.model_ref = model_ref;
+  record.model_ref = found.ref;
   record.facts = model.facts;
   record.prompt_sha256 = input.prompt_sha256;
-  record.max_tokens = input.max_tokens;
+  record.max_tokens = input.max_tokens = max_tokens_of(*pending, model.facts, input);
   record.seed = request.seed ? *request.seed : context_.entropy->next_u64() & kSeedMask;
   record.on_disconnect = request.on_disconnect;
   record.tenant_id = pending->caller.account;
@@ -436,40 +458,39 @@ void Submitter::make_job(const PendingPtr& pending, const std::string& model_ref
   record.deadline_ms = request.deadline_ms;
   record.tokens_in = pending->tokens_in = input.tokens_in;
   record.submitted_unix_ms = context_.clock->now().unix_ms;
+  input.job_id = record.job_id;
   input.seed = record.seed;
   const wire::ExecuteRequest execution = execute_request(request, std::move(input));
   record.params = params_json(execution, request.placement, pending->charged_max_tokens.has_value());
   job->payload = wire::execute_message(execution);
   job->parameters_sha256 = wire::parameters_sha256(execution);
   job->prompt_events = wire::prompt_events_count(execution);
-  // From here on only the payload is held.
-  request.prompt.reset();
-  request.suffix.reset();
-  request.extra_files.reset();
-  request.input.reset();
-  request.query.reset();
-  request.messages.reset();
-  request.tools.reset();
-  request.documents.reset();
-  request.chat_template_kwargs.reset();
+  drop_texts(request);
   enqueue(pending, job);
 }
 
-// What limits and context leave, if the client does not say or asks for more and its API cuts that; if it does not say, also what its
-// session and its day leave. A prompt that leaves nothing is refused by the core.
+// What limits and context leave, if the client does not say or asks for more and its API cuts that; if
+// it does not say, also what its session and its day leave. A prompt that leaves nothing is refused by the core.
 std::int64_t Submitter::max_tokens_of(const Pending& pending, const wire::ModelFacts& facts,
-                                      std::size_t prompt_tokens) const {
+                                      const ExecutionInput& input) const {
   const auto& config = context_.config->orchestratord;
-  const std::optional<std::int64_t>& wanted = pending.request.max_tokens;
+  const wire::SubmitRequest& request = pending.request;
+  const std::optional<std::int64_t>& wanted = request.max_tokens;
+  if (input.embedding) return static_cast<std::int64_t>(input.embedding->input_tokens.size());
   if (pending.charged_max_tokens) return *pending.charged_max_tokens;
-  if (wanted && pending.long_outputs == LongOutputs::kRefuse) return *wanted;
-  const auto prompt = static_cast<std::int64_t>(prompt_tokens);
-  const std::int64_t context = core::jobs::context_tokens(facts, config.worker_context_tokens);
-  std::int64_t most = std::min(wanted.value_or(config.limits.max_tokens), config.limits.max_tokens);
-  if (context > 0) most = std::min(most, context - prompt);
+  const std::int64_t limit = config.limits.max_tokens;
   const std::int64_t shares = 1 + pending.jobs_to_come;
-  if (pending.session_tokens) most = std::min(most, *pending.session_tokens / shares - prompt);
-  if (!wanted) most = within_the_day(context_, pending.caller.account, shares, prompt, most);
+  std::int64_t most = 0;
+  if (input.prompt_tokens) {
+    if (wanted && pending.long_outputs == LongOutputs::kRefuse) return *wanted;
+    const std::int64_t context = core::jobs::context_tokens(facts, config.worker_context_tokens);
+    most = std::min(wanted.value_or(limit), limit);
+    if (context > 0) most = std::min(most, context - input.tokens_in);
+    if (pending.session_tokens) most = std::min(most, *pending.session_tokens / shares - input.tokens_in);
+  } else {
+    most = engine_max_tokens(request, facts, limit, pending.long_outputs);
+  }
+  if (!wanted) most = within_the_day(context_, pending.caller.account, shares, input.tokens_in, most);
   return std::max<std::int64_t>(most, 1);
 }
 
@@ -506,8 +527,8 @@ void Submitter::answer(const PendingPtr& pending, const streams::StreamPtr& stre
   body.backoff_ms = reply.result->backoff_ms;
   body.events_url = events_url(pending->job_id);
   body.budget = reply.result->budget;
-  finish(pending,
-         Admission{std::move(body), stream, pending->reading, pending->tokens_in, std::move(pending->cut_inputs)});
+  finish(pending, Admission{std::move(body), stream, pending->reading, pending->tokens_in,
+                            std::move(pending->cut_inputs), std::move(pending->prepared)});
 }
 
 // The next submission of the same task_id finds the row, or is the first one now.

@@ -25,6 +25,11 @@ base::Result<wire::SubmitRequest> decode_request(const std::string& body);
 // Takes the header Idempotency-Key for the task_id, which it must not contradict. Errors: INVALID_PARAMS.
 base::Result<> take_idempotency_key(const net::http::Headers& headers, wire::SubmitRequest& request);
 
+// What a request is once its model is known and its prompt is tokens. Of a request that brings several jobs it is made once for each
+// prompt. Immutable.
+struct Preparation;
+using PreparationPtr = std::shared_ptr<const Preparation>;
+
 // Somebody's wish for a job.
 struct Submission {
   wire::SubmitRequest request;  // REQUIRES one that wire::decode would take
@@ -42,6 +47,10 @@ struct Submission {
   std::optional<std::int64_t> charged_max_tokens{};
   // Jobs that the same request is yet to bring. One that names no max_tokens leaves each an equal share of what its day and its session have left.
   std::int64_t jobs_to_come = 0;
+  // Whether the admission is to have its preparation, for another job of the same request with the same prompt.
+  bool keeps_preparation = false;
+  // That of such a job; then `request` is not looked at but for its seed. REQUIRES a request without a task_id.
+  PreparationPtr prepared{};
   // Submitted by an earlier process under the same task_id, from the request that was kept: whatever that process read in it, it is the
   // same one. Never of a client's request.
   bool is_resumed = false;
@@ -57,6 +66,7 @@ struct Admission {
   std::shared_ptr<const chat::Reading> reading{};
   std::int64_t tokens_in = 0;              // of the prompt; 0 of an earlier submission
   std::vector<std::int64_t> cut_inputs{};  // EmbeddingPrompt::cut_inputs
+  PreparationPtr prepared{};               // Submission::keeps_preparation
 };
 
 // From these and the client's request the API makes what a worker gets. A temperature left out is 0.7, or 0 with
@@ -73,6 +83,15 @@ struct ExecutionInput {
   std::uint64_t seed = 0;
 };
 wire::ExecuteRequest execute_request(const wire::SubmitRequest& request, ExecutionInput input);
+
+struct Preparation {
+  FoundModel found;
+  wire::SubmitRequest request;  // as the model wants it, without what `input` has of it
+  ExecutionInput input;         // but for what is each job's: id, seed, max_tokens
+  std::shared_ptr<const chat::Reading> reading{};
+  std::vector<std::int64_t> cut_inputs{};
+  std::string request_sha256{};  // of the first job
+};
 
 // What makes two submissions of one task_id the same; kept with the job, and compared by later versions: a field that is added to a request
 // is a std::optional, which is not hashed where no client gives it. How a prompt is read is its API's affair, and not among it.
@@ -129,6 +148,8 @@ class Submitter {
     std::int64_t context_tokens = 0;
     std::optional<std::int64_t> charged_max_tokens;
     std::int64_t jobs_to_come = 0;
+    bool keeps_preparation = false;
+    PreparationPtr prepared;  // Submission::prepared, or the one to keep
     std::vector<std::string_view> api_defaults;
     std::vector<std::int64_t> cut_inputs;
   };
@@ -136,6 +157,8 @@ class Submitter {
   core::sessions::QuotaTable::Standing::Tokens tokens_of(const Pending& pending) const;
 
   base::Result<PendingPtr> take(Submission submission) const;
+  // Of the request what its job is made of: with images apart, or as it was prepared before.
+  base::Result<> take_request(Submission& submission, Pending& pending) const;
   std::optional<base::Error> early_refusal(const AdmissionBoard::Newcomer& newcomer) const;
   base::Result<> answer_head(std::optional<base::Error> error) const;
   void look_up_task(const PendingPtr& pending);
@@ -144,14 +167,16 @@ class Submitter {
   void find_model(const PendingPtr& pending);
   // Errors: INVALID_PARAMS.
   base::Result<> check_context(const Pending& pending, const models::KnownModel& model) const;
-  void tokenise(const PendingPtr& pending, const std::string& model_ref, const models::KnownModel& model);
-  void hand_on_text(const PendingPtr& pending, const std::string& model_ref, const models::KnownModel& model);
-  void tokenise_inputs(const PendingPtr& pending, const std::string& model_ref, const models::KnownModel& model);
-  // All that is needed of the request is in `input`, but for its id and seed.
-  void make_job(const PendingPtr& pending, const std::string& model_ref, const models::KnownModel& model,
-                ExecutionInput input);
-  std::int64_t max_tokens_of(const Pending& pending, const wire::ModelFacts& facts, std::size_t prompt_tokens) const;
-  // Goes on with `then` on the request executor's thread.
+  // Keeps the preparation where the submission asks for that.
+  void prepare_job(const PendingPtr& pending, const FoundModel& found);
+  // What the model makes of the prompt; leaves its request as the model wants it. Errors: INVALID_PARAMS.
+  base::Result<ExecutionInput> tokenise(Pending& pending, const models::KnownModel& model) const;
+  base::Result<ExecutionInput> hand_on_text(Pending& pending, const models::KnownModel& model) const;
+  base::Result<ExecutionInput> tokenise_inputs(Pending& pending, const models::KnownModel& model) const;
+  // `input`: but for what is the job's own.
+  void make_job(const PendingPtr& pending, const FoundModel& found, ExecutionInput input);
+  std::int64_t max_tokens_of(const Pending& pending, const wire::ModelFacts& facts, const ExecutionInput& input) const;
+  // Goes on with `then` on the request executor's thread, once what the session has left is known, if that matters.
   void ask_session(const PendingPtr& pending, std::function<void()> then);
   void enqueue(const PendingPtr& pending, const std::shared_ptr<LiveJobData>& job);
   void answer(const PendingPtr& pending, const streams::StreamPtr& stream, core::AnswerSubmit reply);
