@@ -10,6 +10,7 @@
 #include "orchestratord/http/chat/parsing.h"
 #include "orchestratord/http/openai/choices.h"
 #include "orchestratord/http/openai/models.h"
+#include "orchestratord/http/tasks/told_logprobs.h"
 
 namespace llorch::orchestratord::http::openai {
 namespace {
@@ -25,6 +26,7 @@ struct Gateway::Admissions {
   net::ExchangePtr exchange;
   std::vector<tasks::Admission> admitted{};
   tasks::PreparationPtr prepared{};  // of the prompt whose choices are being submitted
+  std::int64_t prompt_tokens = 0;    // of all that are admitted
 };
 
 void Gateway::create(const net::Request& request, const net::ExchangePtr& exchange) {
@@ -156,24 +158,39 @@ void Gateway::submit_next(const std::shared_ptr<Admissions>& admissions) {
                      .long_outputs = tasks::LongOutputs::kCut,
                      .counted = index == 0,
                      .jobs_to_come = answer.choices - index - 1,
+                     .jobs_of_answer = answer.stream ? 1 : answer.choices,
                      .keeps_preparation = choice + 1 < per_prompt,
                      .prepared = std::move(admissions->prepared)},
                     [this, admissions](base::Result<tasks::Admission> admission) {
+                      base::Result<> goes_on;
                       if (admission) {
-                        admissions->prepared = std::move(admission->prepared);
-                        admissions->admitted.push_back(*std::move(admission));
-                        if (std::cmp_equal(admissions->admitted.size(), admissions->call.text_answer()->choices)) {
-                          return answer_choices(*admissions);
-                        }
-                        return context_.request_executor->post([this, admissions] { submit_next(admissions); });
+                        goes_on = add(*std::move(admission), *admissions);
+                      } else {
+                        goes_on = base::fail(std::move(admission).error());
                       }
-                      for (const tasks::Admission& other : admissions->admitted) {
-                        context_.core->ask<core::AnswerCancel>(
-                            core::CancelRequested{.request = {}, .job_id = base::JobId(other.reply.job_id)},
-                            [](const core::AnswerCancel&) {});
+                      if (!goes_on) return withdraw(*admissions, std::move(goes_on).error());
+                      if (std::cmp_equal(admissions->admitted.size(), admissions->call.text_answer()->choices)) {
+                        return answer_choices(*admissions);
                       }
-                      refuse(context_, admissions->exchange, std::move(admission).error());
+                      context_.request_executor->post([this, admissions] { submit_next(admissions); });
                     });
+}
+
+base::Result<> Gateway::add(tasks::Admission admission, Admissions& to) {
+  to.prepared = std::move(admission.prepared);
+  to.prompt_tokens += admission.tokens_in;
+  to.admitted.push_back(std::move(admission));
+  if (to.call.text_answer()->stream) return {};
+  return tasks::check_told_prompts(to.call.submission.sampling, to.prompt_tokens);
+}
+
+void Gateway::withdraw(const Admissions& admissions, base::Error error) const {
+  for (const tasks::Admission& other : admissions.admitted) {
+    context_.core->ask<core::AnswerCancel>(
+        core::CancelRequested{.request = {}, .job_id = base::JobId(other.reply.job_id)},
+        [](const core::AnswerCancel&) {});
+  }
+  refuse(context_, admissions.exchange, std::move(error));
 }
 
 void Gateway::answer_choices(const Admissions& admissions) const {

@@ -59,6 +59,9 @@ class Gateway {
   base::Result<> name_model(Call& call) const;
   void submit(Call call, const net::Request& request, const net::ExchangePtr& exchange);
   void submit_next(const std::shared_ptr<Admissions>& admissions);
+  // Errors: INVALID_PARAMS, where one answer would tell too much of the prompts.
+  static base::Result<> add(tasks::Admission admission, Admissions& to);
+  void withdraw(const Admissions& admissions, base::Error error) const;
   void answer_choices(const Admissions& admissions) const;
   void answer(const tasks::Admission& admission, const Call& call, const base::CorrelationId& correlation_id,
               const net::ExchangePtr& exchange) const;

@@ -99,5 +99,19 @@ TEST_F(GatewayTest, EachPromptIsPreparedOnce) {
   EXPECT_EQ(prompts, "aabb");
 }
 
+// Nothing of a choice is passed on before all have ended, so all share what one answer tells.
+TEST_F(GatewayTest, ChoicesOfAWholeAnswerShareItsLogprobs) {
+  const std::string body =
+      R"({"model":"tale","messages":[{"role":"user","content":"Hi"}],"n":16,"logprobs":true,"top_logprobs":20,)"
+      R"("max_tokens":2000,"stream":)";
+  ask("/v1/chat/completions", body + "false}");
+  describe();
+  ask("/v1/chat/completions", body + "true}");
+  describe();
+  ASSERT_EQ(submitted.size(), 32U);
+  EXPECT_EQ(jobs.find(submitted.front())->record.max_tokens, 131'072 / 21 / 16);
+  EXPECT_EQ(jobs.find(submitted.back())->record.max_tokens, 2000);
+}
+
 }  // namespace
 }  // namespace llorch::orchestratord::http::openai

@@ -11,6 +11,7 @@
 #include "orchestratord/http/tasks/constraint.h"
 #include "orchestratord/http/tasks/engine_text.h"
 #include "orchestratord/http/tasks/job_view.h"
+#include "orchestratord/http/tasks/told_logprobs.h"
 #include "orchestratord/http/tenancy.h"
 #include "orchestratord/store/rows/job_row.h"
 #include "text/text_stream.h"
@@ -204,6 +205,7 @@ base::Result<Submitter::PendingPtr> Submitter::take(Submission submission) const
   pending->counted = submission.counted;
   pending->charged_max_tokens = submission.charged_max_tokens;
   pending->jobs_to_come = submission.jobs_to_come;
+  pending->jobs_of_answer = submission.jobs_of_answer;
   pending->keeps_preparation = submission.keeps_preparation;
   pending->api_defaults = std::move(submission.api_defaults);
   pending->client_named = pending->request.task_id.has_value();
@@ -374,6 +376,9 @@ void Submitter::prepare_job(const PendingPtr& pending, const FoundModel& found) 
   const wire::SubmitRequest& request = pending->request;
   base::Result<> does = check_context(*pending, model);
   if (does) does = check_workload(request, model.facts);
+  // What an earlier process has accepted is run as it was.
+  const bool is_checked = pending->long_outputs == LongOutputs::kRefuse && !pending->is_resumed;
+  if (does && is_checked) does = check_told_tokens(request.sampling, request.max_tokens);
   if (!does) return finish(pending, base::fail(std::move(does).error()));
   auto input = model.facts.takes == wire::PromptForm::kText ? hand_on_text(*pending, model)
                : request.input                              ? tokenise_inputs(*pending, model)
@@ -469,7 +474,7 @@ void Submitter::make_job(const PendingPtr& pending, const FoundModel& found, Exe
   enqueue(pending, job);
 }
 
-// What limits and context leave, if the client does not say or asks for more and its API cuts that; if
+// What limits, context and the log-probabilities of an answer leave, if the client does not say or asks for more and its API cuts that; if
 // it does not say, also what its session and its day leave. A prompt that leaves nothing is refused by the core.
 std::int64_t Submitter::max_tokens_of(const Pending& pending, const wire::ModelFacts& facts,
                                       const ExecutionInput& input) const {
@@ -478,7 +483,9 @@ std::int64_t Submitter::max_tokens_of(const Pending& pending, const wire::ModelF
   const std::optional<std::int64_t>& wanted = request.max_tokens;
   if (input.embedding) return static_cast<std::int64_t>(input.embedding->input_tokens.size());
   if (pending.charged_max_tokens) return *pending.charged_max_tokens;
-  const std::int64_t limit = config.limits.max_tokens;
+  const std::int64_t told =
+      told_tokens_max(request.sampling, pending.jobs_of_answer).value_or(config.limits.max_tokens);
+  const std::int64_t limit = std::min(told, config.limits.max_tokens);
   const std::int64_t shares = 1 + pending.jobs_to_come;
   std::int64_t most = 0;
   if (input.prompt_tokens) {

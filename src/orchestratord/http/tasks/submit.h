@@ -47,6 +47,8 @@ struct Submission {
   std::optional<std::int64_t> charged_max_tokens{};
   // Jobs that the same request is yet to bring. One that names no max_tokens leaves each an equal share of what its day and its session have left.
   std::int64_t jobs_to_come = 0;
+  // How many jobs, this one included, make one answer that is held until all have ended; 1 as well where each token is passed on.
+  std::int64_t jobs_of_answer = 1;
   // Whether the admission is to have its preparation, for another job of the same request with the same prompt.
   bool keeps_preparation = false;
   // That of such a job; then `request` is not looked at but for its seed. REQUIRES a request without a task_id.
@@ -148,6 +150,7 @@ class Submitter {
     std::int64_t context_tokens = 0;
     std::optional<std::int64_t> charged_max_tokens;
     std::int64_t jobs_to_come = 0;
+    std::int64_t jobs_of_answer = 1;
     bool keeps_preparation = false;
     PreparationPtr prepared;  // Submission::prepared, or the one to keep
     std::vector<std::string_view> api_defaults;
