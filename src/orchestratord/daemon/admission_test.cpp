@@ -114,14 +114,14 @@ TEST_F(AdmissionTest, AnAnswerThatWouldTellTooManyLogprobsIsRefused) {
   start_with_pool();
   pool_->hold(true);
   const net::Response output = client_->post(
-      "/v2/tasks", R"({"model":"demo","prompt":"Once","max_tokens":6242,"logprobs":true,"top_logprobs":20})");
+      "/v2/tasks", R"({"model":"demo","prompt":"Once","max_tokens":12484,"logprobs":true,"top_logprobs":20})");
   EXPECT_EQ(output.status, 400) << output.body;
-  EXPECT_NE(output.body.find("at most 6241 tokens of output"), std::string::npos) << output.body;
+  EXPECT_NE(output.body.find("at most 12483 tokens of output"), std::string::npos) << output.body;
   EXPECT_NE(output.body.find(R"("field":"max_tokens","reason":"logprobs")"), std::string::npos) << output.body;
 
   const std::string prompt = '"' + std::string(3000, 'a') + '"';  // of which each alone would do
   const net::Response prompts =
-      client_->post("/v1/completions", fmt::format(R"({{"model":"demo","prompt":[{0},{0},{0}],"max_tokens":1,)"
+      client_->post("/v1/completions", fmt::format(R"({{"model":"demo","prompt":[{0},{0},{0},{0},{0}],"max_tokens":1,)"
                                                    R"("echo":true,"logprobs":20}})",
                                                    prompt));
   EXPECT_EQ(prompts.status, 400) << prompts.body;

@@ -109,7 +109,7 @@ TEST_F(GatewayTest, ChoicesOfAWholeAnswerShareItsLogprobs) {
   ask("/v1/chat/completions", body + "true}");
   describe();
   ASSERT_EQ(submitted.size(), 32U);
-  EXPECT_EQ(jobs.find(submitted.front())->record.max_tokens, 131'072 / 21 / 16);
+  EXPECT_EQ(jobs.find(submitted.front())->record.max_tokens, 262'144 / 21 / 16);
   EXPECT_EQ(jobs.find(submitted.back())->record.max_tokens, 2000);
 }
 

@@ -9,8 +9,8 @@
 namespace llorch::orchestratord::http::tasks {
 
 // Entries of all outputs of one answer, and as many of all its prompts: those of the tokens themselves and the likeliest. As JSON some
-// 10 MB each; a response that is kept has its output's five times.
-inline constexpr std::int64_t kAnswerLogprobsMax = 131'072;
+// 20 MB each; a response that is kept has its output's five times.
+inline constexpr std::int64_t kAnswerLogprobsMax = 262'144;
 
 // How many tokens of output each of `jobs` jobs of one answer may have; absent: the request asks for no log-probabilities.
 std::optional<std::int64_t> told_tokens_max(const wire::SamplingRequest& sampling, std::int64_t jobs);

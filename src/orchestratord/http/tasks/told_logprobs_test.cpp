@@ -16,12 +16,12 @@ TEST(ToldLogprobs, OfAnOutputHaveABound) {
   EXPECT_EQ(told_tokens_max(sampling, 16), kAnswerLogprobsMax / 21 / 16);
   EXPECT_EQ(told_tokens_max(sampling, 1'000'000), 1) << "an output has a token";
   EXPECT_TRUE(check_told_tokens(sampling, std::nullopt));
-  EXPECT_TRUE(check_told_tokens(sampling, 6241));
-  const auto refused = check_told_tokens(sampling, 6242);
+  EXPECT_TRUE(check_told_tokens(sampling, 12483));
+  const auto refused = check_told_tokens(sampling, 12484);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, base::ErrorCode::kInvalidParams);
-  EXPECT_NE(refused.error().message.find("max_tokens is 6242; with 20 of the likeliest ones each, log-probabilities of "
-                                         "at most 6241 tokens of output are told"),
+  EXPECT_NE(refused.error().message.find("max_tokens is 12484; with 20 of the likeliest ones each, log-probabilities of "
+                                         "at most 12483 tokens of output are told"),
             std::string::npos)
       << refused.error().message;
 }
@@ -34,7 +34,7 @@ TEST(ToldLogprobs, OfAllPromptsOfAnAnswerHaveABound) {
   const auto refused = check_told_prompts(sampling, kAnswerLogprobsMax / 2 + 1);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, base::ErrorCode::kInvalidParams);
-  EXPECT_NE(refused.error().message.find("at most 65536"), std::string::npos) << refused.error().message;
+  EXPECT_NE(refused.error().message.find("at most 131072"), std::string::npos) << refused.error().message;
 }
 
 }  // namespace
