@@ -224,6 +224,26 @@ TEST_F(ConfigTest, RefusalsNameTheKey) {
   EXPECT_FALSE(load_config({.file = directory_ / "absent.yaml"}).has_value());
 }
 
+// As programs send them, whose windows are pages: each can be listed but the one that any sandboxed page has.
+TEST_F(ConfigTest, OriginsOfProgramsAreListed) {
+  const std::vector<std::string> programs{"https://chat.example", "app://obsidian.md", "file://",
+                                          "vscode-webview://1f2a",
+                                          "chrome-extension://abcdefghijklmnopabcdefghijklmnop"};
+  std::string text;
+  for (const std::string& program : programs) text += (text.empty() ? "" : ",") + program;
+  const auto listed = load("", {}, {{"orchestratord.cors_origins", text}});
+  ASSERT_TRUE(listed) << listed.error().message;
+  EXPECT_EQ(listed->orchestratord.cors_origins, programs);
+  EXPECT_EQ(load("orchestratord: {cors_origins: ['file://', 'app://-']}").value().orchestratord.cors_origins,
+            (std::vector<std::string>{"file://", "app://-"}));
+  for (const char* none :
+       {"'null'", "'*'", "'chrome-extension://*'", "'tauri://localhost/'", "obsidian.md", "'app://a\"b'"}) {
+    const auto refused = load(std::string("orchestratord: {cors_origins: [") + none + "]}");
+    ASSERT_FALSE(refused) << none;
+    EXPECT_NE(refused.error().message.find("orchestratord.cors_origins"), std::string::npos) << none;
+  }
+}
+
 // A service whose file was renamed would serve everybody on the machine as the operator.
 TEST_F(ConfigTest, AFileThatTheEnvironmentNamesIsThere) {
   const auto absent = (directory_ / "absent.yaml").string();

@@ -1,5 +1,6 @@
 #pragma once
 // The names, ranges and texts of the keys under `orchestratord`. Included by config_fields.h alone.
+#include "base/origin.h"
 #include "config/common_fields.h"
 #include "wire/request_limits.h"
 
@@ -366,16 +367,14 @@ inline base::Result<> check_names(const OrchestratordConfig& c) {
                     host));
   }
   for (const std::string& origin : c.cors_origins) {
-    // Programs that are pages have schemes of their own: app://obsidian.md, vscode-webview://..., chrome-extension://...
-    const std::size_t colon = origin.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789+-.");
-    const bool has_scheme = colon != std::string::npos && colon > 0 && origin.compare(colon, 3, "://") == 0;
-    const bool has_host = has_scheme && origin.size() > colon + 3;
-    if (has_host && origin.find_first_of("/@*? ", colon + 3) == std::string::npos) continue;
+    if (base::is_origin(origin)) continue;
     return field_error(
         "orchestratord.cors_origins", "charset",
-        fmt::format("orchestratord.cors_origins has \"{}\"; it takes a scheme, a name and a port if it is "
-                    "not the scheme's own(), and nothing behind: https://chat.example",
-                    origin));
+        fmt::format(
+            "orchestratord.cors_origins has \"{}\"; it takes what a browser or a program sends as Origin: a scheme, "
+            "a name, a port if it is not the scheme's own, and nothing behind, as https://chat.example, "
+            "tauri://localhost, file://{}",
+            origin, origin == "null" ? "; null is what every sandboxed page sends, so it names nobody" : ""));
   }
   return {};
 }
@@ -399,7 +398,9 @@ struct Table<OrchestratordConfig> {
                  "Names by which the daemons of this machine are called, besides localhost and its addresses; of pools "
                  "also pool-managerd.advertise."),
         optional("cors_origins", &S::cors_origins,
-                 "Sites whose pages may call this server, as https://chat.example, app://obsidian.md."),
+                 "Sites and programs whose pages may call this server, as they send it: https://chat.example, "
+                 "app://obsidian.md, "
+                 "chrome-extension://ID, file://."),
         optional("queue", &S::queue),
         optional("scheduling", &S::scheduling),
         optional("queue_optimizer", &S::queue_optimizer),

@@ -187,7 +187,11 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
           fmt::format("all {} connections of this server have a request; try again shortly", options_.connections_max),
           {}}.with("retry_after_ms", kRetryAfterMs));
     }
-    const auto page = http::check_browser(options_.browsers, {head.headers, head.local_address});
+    const http::AuthRules& auth = options_.auth;
+    const auto page = http::check_browser(options_.browsers,
+                                          {.headers = head.headers,
+                                           .local_address = head.local_address,
+                                           .token_needed = !auth.credentials.empty() && !auth.optional_on_loopback});
     if (!page) return refused(page.error());
     const http::Headers cors = *page ? http::cors_headers(**page) : http::Headers{};
     auto target = http::parse_target(head.target);

@@ -158,6 +158,32 @@ TEST_F(ServerTest, PagesOfOtherSites) {
   }
 }
 
+// A program's window asks first, without its token, and then shows it. Where callers of this machine need none, nothing but the list
+// says which program may call.
+TEST_F(ServerTest, ProgramsAreLetInWhereEverybodyShowsAToken) {
+  options.auth.credentials = {http::make_credential(kToken, http::Role::kOperator).value()};
+  options.browsers.cors_key = "some.origins";
+  start();
+  const std::string program = "Origin: tauri://localhost\r\nSec-Fetch-Site: cross-site\r\n";
+  const std::string asks = "OPTIONS /echo HTTP/1.1\r\nHost: localhost\r\n" + program +
+                           "Access-Control-Request-Method: POST\r\nConnection: close\r\n\r\n";
+  const std::string good = "Authorization: Bearer " + kToken + "\r\n";
+  EXPECT_EQ(status_of(ask(asks)), 204);
+  const std::string served = ask_and_close("/hello", program + good);
+  EXPECT_EQ(status_of(served), 200);
+  EXPECT_NE(served.find("Access-Control-Allow-Origin: tauri://localhost\r\n"), std::string::npos) << served;
+  EXPECT_EQ(code_of(ask_and_close("/hello", program)), "MISSING_TOKEN");
+  EXPECT_EQ(status_of(ask_and_close("/hello", good + "Origin: null\r\n")), 403);
+  EXPECT_EQ(status_of(ask_and_close("/hello", good + "Origin: http://tauri.localhost\r\n")), 403);
+  server->stop(0);
+  options.auth.optional_on_loopback = true;
+  start();
+  EXPECT_EQ(status_of(ask(asks)), 403);
+  const std::string refused = ask_and_close("/hello", program);
+  EXPECT_EQ(code_of(refused), "FORBIDDEN");
+  EXPECT_NE(refused.find("to some.origins"), std::string::npos) << refused;
+}
+
 // AUTH-1002
 TEST_F(ServerTest, StartRefusals) {
   const auto code = [&](ServerOptions given) {

@@ -491,9 +491,10 @@ def test_every_model_has_a_digest_from_the_start(tmp_path):
 
 # A page of a listed site may send whatever its client adds: SDKs add headers of their own with every release.
 def test_a_page_may_send_its_clients_headers(tmp_path):
-    with Stack({"orchestratord.cors_origins": "https://chat.example,app://obsidian.md"}) as stack:
+    programs = "app://obsidian.md,http://tauri.localhost,chrome-extension://abcdefghijklmnopabcdefghijklmnop,file://"
+    with Stack({"orchestratord.cors_origins": f"https://chat.example,{programs}"}) as stack:
         wanted = "authorization,content-type,x-stainless-os,x-stainless-new-thing,http-referer,x-title"
-        for origin in ("https://chat.example", "app://obsidian.md"):
+        for origin in ("https://chat.example", *programs.split(",")):
             asked = stack.request("OPTIONS", "/v1/chat/completions", None, {
                 **BROWSER, "Origin": origin, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": wanted})
             assert asked.status == 204 and asked.headers["access-control-allow-origin"] == origin

@@ -77,6 +77,35 @@ def test_bodies_are_json_and_say_so(open_stack, media_type):
     assert jobs_of(open_stack.url) == before
 
 
+FORM = "application/x-www-form-urlencoded"
+
+
+@pytest.mark.parametrize("marks", [
+    {"User-Agent": "Mozilla/5.0 (X11; Linux x86_64; rv:60.0) Gecko/20100101 Firefox/60.0"},
+    {"User-Agent": "curl/8.5.0", "Referer": "http://evil.example/"},
+    {"User-Agent": "curl/8.5.0", "Cookie": "a=b"},
+    {"User-Agent": "curl/8.5.0", "Sec-Fetch-Mode": "no-cors"},
+    {"User-Agent": "Mozilla/5.0 curl/8.5.0"},
+])
+def test_a_browser_that_marks_nothing_moves_nothing(open_stack, marks):
+    """Old browsers send neither Origin nor Sec-Fetch-Site with a form's type, and a page may leave out the Referer: the name of the
+    program is what it cannot choose."""
+    before = jobs_of(open_stack.url)
+    for path, body in (("/v2/tasks", TASK), ("/v2/pools/pool-1/purge", {}), ("/v1/completions", TASK)):
+        refused = send(open_stack.url, "POST", path, body, {"Content-Type": FORM, **marks})
+        assert refused.status == 415 and "curl: -H 'Content-Type: application/json'" in refused.body.decode(), path
+    assert jobs_of(open_stack.url) == before
+
+
+def test_curl_sends_its_own_type(open_stack):
+    """`curl -d` as manuals of other servers have it."""
+    curl = {"Content-Type": FORM, "User-Agent": "curl/8.5.0", "Accept": "*/*"}
+    assert send(open_stack.url, "POST", "/v2/tasks", TASK, curl).status == 202
+    for headers in ({"Host": "evil.example"}, {"Origin": EVIL}, {"Sec-Fetch-Site": "cross-site"}):
+        assert send(open_stack.url, "POST", "/v2/tasks", TASK, {**curl, **headers}).code == "FORBIDDEN", headers
+    assert send(open_stack.url, "POST", "/v2/tasks", "prompt=a&model=demo", curl).status == 400, "a form is no JSON"
+
+
 def test_what_is_ours_goes_on(open_stack):
     """Pages that orchestratord serves, other names of this machine, requests without a body, charsets."""
     port = open_stack.bind.split(":")[1]
@@ -141,6 +170,34 @@ def test_a_site_that_is_not_listed_may_not(listed_stack):
         refused = send(listed_stack.url, "GET", "/v2/tasks", headers={"Origin": origin, **bearer(OPERATOR)})
         assert refused.code == "FORBIDDEN", origin
     assert send(listed_stack.url, "GET", "/v2/health", headers={"Host": "other.example"}).code == "FORBIDDEN"
+
+
+PROGRAMS = ["app://obsidian.md", "tauri://localhost", "vscode-webview://1f2a0b3c", "file://", "capacitor://localhost",
+            "ionic://localhost", "chrome-extension://abcdefghijklmnopabcdefghijklmnop", "moz-extension://7c8a5d1e-0b6e-4a8e-9d0f-3b1f2a0b3c4d"]
+
+
+def test_a_program_is_refused_with_the_way_in(open_stack):
+    """Where nobody shows a token, the list alone says which program of this machine may call."""
+    for origin in [*PROGRAMS, "http://tauri.localhost", "http://localhost:3000"]:
+        refused = send(open_stack.url, "GET", "/v2/tasks", headers={"Origin": origin})
+        assert refused.code == "FORBIDDEN" and refused.json["error"]["details"]["origin"] == origin
+        assert f'add "{origin}" to orchestratord.cors_origins' in refused.json["error"]["message"]
+    refused = send(open_stack.url, "GET", "/v2/tasks", headers={"Origin": "null"})
+    assert refused.code == "FORBIDDEN" and "sandboxed" in refused.json["error"]["message"]
+    for url in (open_stack.pool_url, open_stack.ready_worker()["uri"]):
+        refused = send(url, "GET", "/health", headers={"Origin": PROGRAMS[0]})
+        assert refused.code == "FORBIDDEN" and "cors_origins" not in refused.json["error"]["message"]
+
+
+def test_a_program_that_shows_a_token_may_call(listed_stack):
+    for origin in PROGRAMS:
+        asked = send(listed_stack.url, "OPTIONS", "/v2/tasks", headers={"Origin": origin, "Access-Control-Request-Method": "POST"})
+        assert asked.status == 204 and asked.headers["access-control-allow-origin"] == origin
+        done = send(listed_stack.url, "GET", "/v2/tasks", headers={"Origin": origin, **bearer(OPERATOR)})
+        assert done.status == 200 and done.headers["access-control-allow-origin"] == origin
+        assert send(listed_stack.url, "GET", "/v2/tasks", headers={"Origin": origin}).code == "MISSING_TOKEN"
+    for origin in ("null", "http://tauri.localhost", "https://localhost"):
+        assert send(listed_stack.url, "GET", "/v2/tasks", headers={"Origin": origin, **bearer(OPERATOR)}).code == "FORBIDDEN", origin
 
 
 def test_head_is_get_without_a_body(open_stack):

@@ -8,6 +8,7 @@
 #include <cctype>
 
 #include "base/assert.h"
+#include "base/origin.h"
 #include "net/http/auth.h"
 
 namespace llorch::net::http {
@@ -72,13 +73,27 @@ bool is_list_of_names(std::string_view text) {
          std::ranges::all_of(text, [&](unsigned char c) { return is_of_a_name(c) || c == ',' || c == ' '; });
 }
 
-base::Error foreign_page() {
-  return base::Error{
+// What its caller or its operator can do. `origin`: as the request has it, by whoever wrote it.
+std::string way_in(std::string_view cors_key, std::string_view origin) {
+  if (cors_key.empty()) return "it serves no other pages than its own";
+  if (base::is_origin(origin)) return fmt::format("if it may call, add \"{}\" to {}", origin, cors_key);
+  if (origin == "null") {
+    return fmt::format("null is the origin of every sandboxed page, so {} cannot list it; give the page another",
+                       cors_key);
+  }
+  return fmt::format("a page may call whose request has one Origin that {} lists", cors_key);
+}
+
+// The origin is repeated only if it could be listed.
+base::Error foreign_page(const BrowserRules& rules, std::string_view origin = {}) {
+  const bool has_name = base::is_origin(origin);
+  auto error = base::Error{
       base::ErrorCode::kForbidden,
-      "the request comes from a page of another site, and this server does not serve it; list its origin in "
-      "orchestratord.cors_origins if it may",
-      {}}
-      .with("reason", "origin");
+      fmt::format("the request comes from a page of another site or program{}{}, and this server does "
+                  "not serve it; {}",
+                  has_name ? ", " : "", has_name ? origin : "", way_in(rules.cors_key, origin)),
+      {}}.with("reason", "origin");
+  return has_name ? std::move(error).with("origin", std::string(origin)) : error;
 }
 
 }  // namespace
@@ -95,17 +110,33 @@ base::Result<std::optional<std::string>> check_browser(const BrowserRules& rules
         {}}.with("reason", "host"));
   }
   if (const auto origin = headers.get("Origin")) {
-    if (headers.count("Origin") != 1) return base::fail(foreign_page());
+    if (headers.count("Origin") != 1) return base::fail(foreign_page(rules));
     const bool listed = std::any_of(rules.cors_origins.begin(), rules.cors_origins.end(),
                                     [&](const std::string& allowed) { return equals_ignoring_case(allowed, *origin); });
-    if (listed) return std::string(*origin);
-    if (!is_same_origin(*origin, authority)) return base::fail(foreign_page());
+    const bool shows_token = input.token_needed && !rules.cors_key.empty() && base::is_origin_of_a_program(*origin);
+    if (listed || shows_token) return std::string(*origin);
+    if (!is_same_origin(*origin, authority)) return base::fail(foreign_page(rules, *origin));
   }
   // Of requests that carry no origin, such as those of images and links.
   const auto site = headers.get("Sec-Fetch-Site");
-  if (site && *site != "same-origin" && *site != "none") return base::fail(foreign_page());
+  if (site && *site != "same-origin" && *site != "none") return base::fail(foreign_page(rules));
   return std::nullopt;
 }
+
+namespace {
+
+// curl gives a body this type unless it is told another. A page can send that type without asking first, but no browser lets a page
+// choose the program's name without: it is no field of those that a page may set, and a form sets none. See ADR 0095.
+bool is_of_curl(const Headers& headers, std::string_view type) {
+  if (!equals_ignoring_case(type, "application/x-www-form-urlencoded")) return false;
+  for (const char* of_browsers :
+       {"Origin", "Referer", "Cookie", "Sec-Fetch-Site", "Sec-Fetch-Mode", "Sec-Fetch-Dest"}) {
+    if (headers.get(of_browsers)) return false;
+  }
+  return headers.count("User-Agent") == 1 && headers.get("User-Agent")->starts_with("curl/");
+}
+
+}  // namespace
 
 base::Result<> check_media_type(const Headers& headers, BodyType takes) {
   const auto length = headers.get("Content-Length");
@@ -116,11 +147,14 @@ base::Result<> check_media_type(const Headers& headers, BodyType takes) {
   while (type.ends_with(' ') || type.ends_with('\t')) type.remove_suffix(1);
   const bool is_form = takes == BodyType::kForm;
   const std::string_view wanted = is_form ? "multipart/form-data" : "application/json";
-  if (headers.count("Content-Type") == 1 && equals_ignoring_case(type, wanted)) return {};
+  if (headers.count("Content-Type") == 1 &&
+      (equals_ignoring_case(type, wanted) || (!is_form && is_of_curl(headers, type))))
+    return {};
   return base::fail(base::Error{
       base::ErrorCode::kInvalidParams,
-      is_form ? "the body must be a form with a file; send it as multipart/form-data"
-              : "the body must be JSON and say so; send the header `Content-Type: application/json`",
+      is_form ? "the body must be a form with a file; send it as multipart/form-data (curl: -F 'file=@NAME')"
+              : "the body must be JSON and say so; send the header `Content-Type: application/json` (curl: -H "
+                "'Content-Type: application/json')",
       {}}.with("field", "Content-Type")
                         .with("reason", "media_type"));
 }

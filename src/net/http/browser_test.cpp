@@ -8,7 +8,8 @@ namespace {
 using base::ErrorCode;
 
 const BrowserRules kRules{.hosts = {"llm.example"},
-                          .cors_origins = {"https://chat.example", "http://chat.example:3000"}};
+                          .cors_origins = {"https://chat.example", "http://chat.example:3000", "app://obsidian.md"},
+                          .cors_key = "some.origins"};
 
 // "ours", the origin of a listed site, or why it is refused.
 std::string verdict(Headers headers, std::string_view local_address = "192.0.2.7:8080") {
@@ -71,6 +72,48 @@ TEST(Browser, Origins) {
       << "its own origin, and yet";
 }
 
+// Programs whose windows are pages. What a page of the network cannot have is let in where everybody shows a token.
+TEST(Browser, OriginsOfPrograms) {
+  const auto asked = [](const BrowserRules& rules, const std::string& origin, bool token_needed) {
+    const Headers headers{{"Host", "localhost:8080"}, {"Origin", origin}, {"Sec-Fetch-Site", "cross-site"}};
+    return check_browser(rules, {.headers = &headers, .local_address = "127.0.0.1:8080", .token_needed = token_needed});
+  };
+  for (const bool token_needed : {false, true}) EXPECT_TRUE(asked(kRules, "app://obsidian.md", token_needed));
+  for (const char* program : {"tauri://localhost", "vscode-webview://1f2a", "file://", "chrome-extension://abcdefgh",
+                              "moz-extension://7c8a5d1e", "capacitor://localhost", "ionic://localhost"}) {
+    const auto refused = asked(kRules, program, false);
+    ASSERT_FALSE(refused) << program;
+    EXPECT_NE(refused.error().message.find("add \"" + std::string(program) + "\" to some.origins"), std::string::npos)
+        << refused.error().message;
+    EXPECT_EQ(std::get<std::string>(refused.error().details.at(1).second), program);
+    EXPECT_EQ(asked(kRules, program, true).value_or("refused"), program);
+    BrowserRules listing = kRules;
+    listing.cors_origins = {program};
+    EXPECT_EQ(asked(listing, program, false).value_or("refused"), program);
+  }
+  for (const char* page : {"null", "http://tauri.localhost", "https://localhost", "https://evil.example",
+                           "app:", "app://a b", "unknown://localhost", "*"}) {
+    EXPECT_FALSE(asked(kRules, page, true)) << page;
+  }
+  const BrowserRules of_a_pool{.hosts = {}, .cors_origins = {}};
+  const auto refused = asked(of_a_pool, "tauri://localhost", true);
+  ASSERT_FALSE(refused) << "no program calls a pool";
+  EXPECT_EQ(refused.error().message.find("add "), std::string::npos) << refused.error().message;
+}
+
+// What is repeated of an origin is what the configuration takes.
+TEST(Browser, ARefusalRepeatsNoOtherOrigin) {
+  for (const std::string& origin : {std::string("null"), std::string("app://a\" to b"),
+                                    "app://" + std::string(5000, 'a'), std::string("https://chat.example/needle")}) {
+    const Headers headers{{"Host", "localhost"}, {"Origin", origin}};
+    const auto refused = check_browser(kRules, {&headers, "127.0.0.1:8080"});
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().message.find("add "), std::string::npos) << refused.error().message;
+    EXPECT_LT(refused.error().message.size(), 300u);
+    EXPECT_EQ(refused.error().details.size(), 1u);
+  }
+}
+
 TEST(Browser, FetchMetadata) {
   for (const char* site : {"cross-site", "same-site", "anything"}) {
     EXPECT_EQ(verdict({{"Host", "localhost"}, {"Sec-Fetch-Site", site}}), "origin") << site;
@@ -104,6 +147,34 @@ TEST(Browser, BodiesAreJson) {
   EXPECT_TRUE(takes(std::nullopt, {}));
   EXPECT_TRUE(takes(std::nullopt, {{"Content-Length", "0"}}));
   EXPECT_TRUE(takes("text/plain", {{"Content-Length", "0"}}));
+}
+
+// `curl -d` names a form's type. What a page can send of that type has the browser's name, or one of the other marks.
+TEST(Browser, AFormsTypeFromCurl) {
+  const Headers curl{
+      {"User-Agent", "curl/8.5.0"}, {"Content-Type", "application/x-www-form-urlencoded"}, {"Content-Length", "2"}};
+  EXPECT_TRUE(check_media_type(curl));
+  EXPECT_FALSE(check_media_type(curl, BodyType::kForm));
+  for (const char* of_browsers :
+       {"Origin", "Referer", "Cookie", "Sec-Fetch-Site", "Sec-Fetch-Mode", "Sec-Fetch-Dest"}) {
+    Headers headers = curl;
+    headers.add(of_browsers, "null");
+    EXPECT_FALSE(check_media_type(headers)) << of_browsers;
+  }
+  Headers other = curl;
+  other.set("Content-Type", "text/plain");
+  EXPECT_FALSE(check_media_type(other)) << "curl says so only where it is told";
+  other = curl;
+  other.add("User-Agent", "Mozilla/5.0");
+  EXPECT_FALSE(check_media_type(other));
+  for (const char* agent :
+       {"Mozilla/5.0 (X11; Linux x86_64)", "Mozilla/5.0 curl/8.5.0", "Opera/9.80", "", "curl", "CURL/8"}) {
+    other = curl;
+    other.set("User-Agent", agent);
+    const auto refused = check_media_type(other);
+    ASSERT_FALSE(refused) << agent;
+    EXPECT_NE(refused.error().message.find("curl: -H 'Content-Type: application/json'"), std::string::npos);
+  }
 }
 
 // Of routes that take a file.

@@ -256,7 +256,7 @@ base::Result<net::ServerOptions> server_options_of(const OrchestratorOptions& op
   out.request_bytes_max = static_cast<std::size_t>(config.limits.request_bytes_max);
   out.request_bytes_in_flight_max = static_cast<std::size_t>(config.limits.request_bytes_in_flight_max);
   out.auth = TRY(auth_rules(options));
-  out.browsers = {config.hosts, config.cors_origins};
+  out.browsers = {.hosts = config.hosts, .cors_origins = config.cors_origins, .cors_key = "orchestratord.cors_origins"};
   return out;
 }
 }  // namespace
