@@ -157,7 +157,10 @@ std::string_view template_for_tools(const TokenizerData& data) {
 }
 
 Chat::Chat(const TokenizerData& data) : bos_token_(spelling(data, data.bos)), eos_token_(spelling(data, data.eos)) {
-  if (!data.chat_template.empty()) default_ = jinja::ChatTemplate::parse(data.chat_template);
+  if (!data.chat_template.empty()) {
+    default_ = jinja::ChatTemplate::parse(data.chat_template);
+    if (*default_) template_text_ = data.chat_template;
+  }
   for (const NamedChatTemplate& named : data.named_chat_templates) {
     if (named.name == kTemplateForTools) with_tools_ = jinja::ChatTemplate::parse(named.text);
     if (named.name == kTemplateForPairs) rerank_ = named.text;

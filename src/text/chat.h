@@ -43,6 +43,8 @@ class Chat {
 
   // Whether the model has a default template, be it one that can be used or not.
   bool has_template() const { return default_.has_value(); }
+  // The default template as the model's file has it, well-formed UTF-8; empty: there is none that can be used.
+  const std::string& template_text() const { return template_text_; }
 
   // A query and a document as a model that judges one by the other wants them told: by GGUF's template named rerank, or by the
   // default one if it shows messages of the roles query and document. Nullopt: no template tells them. Errors as prompt().
@@ -59,7 +61,8 @@ class Chat {
  private:
   using Parsed = std::optional<base::Result<jinja::ChatTemplate>>;
   Parsed default_, with_tools_;  // absent: the model has none
-  std::string rerank_;           // empty: the model has none
+  std::string template_text_;
+  std::string rerank_;  // empty: the model has none
   std::optional<std::string> bos_token_, eos_token_;
 };
 

@@ -9,6 +9,9 @@ namespace llorch::wire {
 struct Ignored {};
 // A field that the API has and this server refuses, whatever its value but null.
 struct Unsupported {};
+// A field of what this server does not do, with the value that asks for nothing: a bool, or an integer. Any other is refused.
+template <auto kNeutral>
+struct Only {};
 
 // On the wire a text or a list of texts.
 struct StopTexts {

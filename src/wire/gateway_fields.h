@@ -25,6 +25,30 @@ struct Codec<Unsupported> {
 };
 inline bool is_absent(const Unsupported&) { return true; }
 
+template <auto kNeutral>
+struct Codec<Only<kNeutral>> {
+  static base::Result<> read(const bj::value& v, const Path& path, const Bounds&, UnknownKeys, Only<kNeutral>&) {
+    if (v.is_null() || is_neutral(v)) return {};
+    return field_error(path, "unsupported",
+                       fmt::format("{} is not supported by this server but as {}, which asks for nothing; leave it out",
+                                   path, kNeutral));
+  }
+  static void write(std::string& out, const Only<kNeutral>&) { out += "null"; }
+  static bj::object schema(const Bounds&) { return {{"const", kNeutral}}; }
+
+ private:
+  static bool is_neutral(const bj::value& v) {
+    if constexpr (!std::is_same_v<decltype(kNeutral), bool>) {
+      if (const double* real = v.if_double()) return *real == static_cast<double>(kNeutral);
+    }
+    return v == bj::value(kNeutral);
+  }
+};
+template <auto kNeutral>
+bool is_absent(const Only<kNeutral>&) {
+  return true;
+}
+
 template <>
 struct Codec<StopTexts> {
   static base::Result<> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys unknown,

@@ -116,6 +116,8 @@ struct Table<StreamOptions> {
   using S = StreamOptions;
   static Fields fields() {
     return {optional("include_usage", &S::include_usage, "A last chunk counts the tokens."),
+            optional("continuous_usage_stats", &S::continuous_usage_stats,
+                     "Of vLLM. With include_usage: every chunk counts the tokens up to it."),
             optional("include_obfuscation", &S::include_obfuscation, "Changes nothing: no padding is sent."),
             optional("reasoning_summary_delivery", &S::reasoning_summary_delivery, "Accepted; changes nothing.")};
   }
@@ -342,6 +344,25 @@ struct Table<LlamaCppFields> {
 };
 
 template <>
+struct Table<VllmFields> {
+  using S = VllmFields;
+  static constexpr std::string_view kNeutralAlone = "Of vLLM. Refused with any other value.";
+  static Fields fields() {
+    return {optional("top_k", &S::top_k, "Most likely tokens kept; 0 and -1 are off.", {-1, 10'000'000}),
+            optional("early_stopping", &S::early_stopping, kNeutralAlone),
+            optional("ignore_eos", &S::ignore_eos, kNeutralAlone),
+            optional("include_stop_str_in_output", &S::include_stop_str_in_output, kNeutralAlone),
+            optional("length_penalty", &S::length_penalty, kNeutralAlone),
+            optional("min_tokens", &S::min_tokens, kNeutralAlone),
+            optional("priority", &S::priority, kNeutralAlone),
+            optional("skip_special_tokens", &S::skip_special_tokens, kNeutralAlone),
+            optional("spaces_between_special_tokens", &S::spaces_between_special_tokens, kNeutralAlone),
+            optional("truncate_prompt_tokens", &S::truncate_prompt_tokens, "Of vLLM. Refused."),
+            optional("use_beam_search", &S::use_beam_search, kNeutralAlone)};
+  }
+};
+
+template <>
 struct Table<OpenAiRequest> {
   using S = OpenAiRequest;
   // Of a chat or a completion.
@@ -381,6 +402,12 @@ Fields extension_fields() {
       });
 }
 
+// The same beside fields of vLLM, whose top_k stands for ours.
+Fields extension_fields_beside_vllm() {
+  return fields_without(extension_fields(),
+                        [own = Table<VllmFields>::fields()](std::string_view name) { return has_field(own, name); });
+}
+
 template <>
 struct Table<ChatCompletionRequest> {
   using S = ChatCompletionRequest;
@@ -416,6 +443,7 @@ struct Table<ChatCompletionRequest> {
                  "Other spellings of two fields. Members that are not listed change nothing."),
         optional("thinking_budget", &S::thinking_budget, kChangesNothing),
         optional("options", &S::options, "Of Ollama's clients. Members that are not listed change nothing."),
+        optional("best_of", &S::best_of, Table<VllmFields>::kNeutralAlone),
         optional("drop_params", &S::drop_params, kChangesNothing),
         optional("extra_body", &S::extra_body,
                  "Of clients of llama.cpp's server. Accepted; what it holds is not read."),
@@ -438,8 +466,9 @@ struct Table<ChatCompletionRequest> {
   static Fields fields() {
     return joined({fields_of(&S::common, Table<OpenAiRequest>::model_or_only()),
                    fields_of(&S::common, Table<OpenAiRequest>::fields()), own(),
-                   fields_of(&S::extensions, extension_fields()),
-                   fields_of(&S::llamacpp, Table<LlamaCppFields>::fields())});
+                   fields_of(&S::extensions, extension_fields_beside_vllm()),
+                   fields_of(&S::llamacpp, Table<LlamaCppFields>::fields()),
+                   fields_of(&S::vllm, Table<VllmFields>::fields())});
   }
 };
 template <>
@@ -664,8 +693,9 @@ struct Table<TextCompletionRequest> {
   static Fields fields() {
     return joined({fields_of(&S::common, Table<OpenAiRequest>::model_or_only()),
                    fields_of(&S::common, Table<OpenAiRequest>::fields()), own(),
-                   fields_of(&S::extensions, extension_fields()),
-                   fields_of(&S::llamacpp, Table<LlamaCppFields>::fields())});
+                   fields_of(&S::extensions, extension_fields_beside_vllm()),
+                   fields_of(&S::llamacpp, Table<LlamaCppFields>::fields()),
+                   fields_of(&S::vllm, Table<VllmFields>::fields())});
   }
 };
 template <>

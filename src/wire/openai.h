@@ -42,7 +42,8 @@ struct ResponseFormat {
 };
 struct StreamOptions {
   std::optional<bool> include_usage;
-  std::optional<bool> include_obfuscation;  // changes nothing: no padding is ever sent
+  std::optional<bool> continuous_usage_stats;  // with include_usage: each chunk counts, as vLLM has it
+  std::optional<bool> include_obfuscation;     // changes nothing: no padding is ever sent
   Ignored reasoning_summary_delivery;
 };
 // On the wire a mode, or {"type":"function","function":{"name"}}.
@@ -94,6 +95,16 @@ struct LlamaCppFields {
   Ignored backend_sampling, cache_prompt, id_slot, reasoning_format, return_progress, timings_per_token;
 };
 
+// What clients of vLLM send with every request: what this server does as it is.
+struct VllmFields {
+  std::optional<std::int64_t> top_k;  // below 0 it is off
+  Only<1> length_penalty;
+  Only<0> min_tokens, priority;
+  Only<false> early_stopping, ignore_eos, include_stop_str_in_output, use_beam_search;
+  Only<true> skip_special_tokens, spaces_between_special_tokens;
+  Unsupported truncate_prompt_tokens;
+};
+
 // What both kinds of request share.
 struct OpenAiRequest {
   std::optional<std::string> model;  // of chats and completions omitted or empty: the only one that has a name
@@ -114,6 +125,7 @@ struct ChatCompletionRequest {
   OpenAiRequest common;
   SamplingRequest extensions;  // the fields that the API does not have
   LlamaCppFields llamacpp;
+  VllmFields vllm;
   JsonArray messages;
   std::optional<TokensMax> max_completion_tokens;  // omitted, like max_tokens: what the context has room for
   std::optional<TokensMax> max_tokens;             // older spelling
@@ -135,6 +147,7 @@ struct ChatCompletionRequest {
   std::optional<ReasoningOfChat> reasoning;
   std::optional<OllamaOptionsOfChat> options;
   Ignored drop_params, extra_body, keep_alive, thinking_budget;
+  Only<1> best_of;
   Ignored metadata, prediction, prompt_cache_key, prompt_cache_options, prompt_cache_retention, safety_identifier,
       store, user, verbosity;
   Unsupported audio, function_call, functions, moderation, web_search_options;
@@ -232,6 +245,7 @@ struct TextCompletionRequest {
   OpenAiRequest common;
   SamplingRequest extensions;  // the fields that the API does not have
   LlamaCppFields llamacpp;
+  VllmFields vllm;
   Prompts prompt;
   std::optional<TokensMax> max_tokens;   // omitted: 16
   std::optional<std::int64_t> logprobs;  // how many of the likeliest tokens are listed

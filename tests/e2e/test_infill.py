@@ -9,7 +9,7 @@ import struct
 import subprocess
 
 import pytest
-from chat_model import write_chat_model
+from chat_model import CHAT_TEMPLATE, write_chat_model
 from gguf_vocabulary import read_metadata, with_ids
 from stack import ALIAS, BIN, MODEL, Stack, wait_for
 
@@ -202,6 +202,7 @@ def test_a_completion_is_the_job_it_says(stack):
 def test_props_and_health(stack):
     props = wait_for("the model to be known", lambda: (r := stack.request("GET", "/props?model=coder")).status == 200 and r.json)
     assert props["model_alias"] == "coder" and props["llorch"]["infill"] is True
+    assert props["chat_template"] == CHAT_TEMPLATE
     assert props["default_generation_settings"]["n_ctx"] > 0 and props["total_slots"] > 0
     unnamed = stack.request("GET", "/props")  # of several models
     assert (unnamed.status, unnamed.json["error"]["llorch"]["details"]["field"]) == (400, "model")

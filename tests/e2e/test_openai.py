@@ -40,6 +40,21 @@ def test_a_completion_is_the_same_streamed_whole_and_as_a_task(stack):
     assert receipts[0] == receipts[1] == receipts[2]
 
 
+# As vLLM tells it: whoever cuts a stream short knows what it has cost.
+def test_every_chunk_may_count(stack):
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    for choices in (1, 2):
+        chunks, done = chunks_of(stack.request("POST", "/v1/completions", {**TALE, "n": choices, "stream": True, "stream_options": options}))
+        last = chunks[-1]["usage"]
+        assert done and {chunk["usage"]["prompt_tokens"] for chunk in chunks} == {last["prompt_tokens"]}
+        ends = []
+        for index in range(choices):
+            counts = [chunk["usage"]["completion_tokens"] for chunk in chunks[:-1] if chunk["choices"][0]["index"] == index]
+            assert counts == sorted(counts)
+            ends.append(counts[-1])
+        assert sum(ends) == last["completion_tokens"]
+
+
 def test_a_job_says_what_it_is_under_its_id(stack):
     answer = stack.request("POST", "/v1/completions", TALE).json
     job = stack.job(answer["id"].removeprefix("cmpl-"))
@@ -211,6 +226,7 @@ def test_models(stack):
     listed = stack.request("GET", "/v1/models")
     assert [m["id"] for m in listed.json["data"]] == [ALIAS, "demo-f16"]
     assert stack.request("GET", f"/v1/models/{ALIAS}").json in listed.json["data"]
+    assert all(m["root"] == m["id"] for m in listed.json["data"])
     assert stack.request("HEAD", "/v1/models").body == b""
     unknown = stack.request("GET", "/v1/models/none")
     assert (unknown.status, unknown.json["error"]["code"]) == (404, "model_not_found")
@@ -221,6 +237,7 @@ def test_a_long_answer_ends_where_the_context_does(stack):
     answer = stack.request("POST", "/v1/completions", {**TALE, "max_tokens": 100_000, "logit_bias": {"2": -100}}).json
     context = stack.request("GET", f"/v2/catalog/models/{ALIAS}?facts=true").json["facts"]["context_length"]
     assert (answer["choices"][0]["finish_reason"], answer["usage"]["total_tokens"]) == ("length", context)
+    assert stack.request("GET", f"/v1/models/{ALIAS}").json["max_model_len"] == context
     short = stack.request("POST", "/v1/completions", {**TALE, "logit_bias": {"2": -100}}).json
     assert answer["choices"][0]["text"].startswith(short["choices"][0]["text"])
 

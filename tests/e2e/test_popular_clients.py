@@ -195,6 +195,13 @@ REQUESTS = {
     "instructor, with a schema": chat(response_format={"type": "json_object", "schema": {
         "type": "object", "properties": {"at": {"enum": ["a", "b"]}}, "required": ["at"], "additionalProperties": False}}),
     "instructor, with a schema of no name": chat(response_format={"type": "json_schema", "json_schema": {"schema": FORMAT["schema"]}}),
+    "SillyTavern by vLLM": ("POST", "/v1/completions", {
+        "model": "demo", "prompt": "Once", "max_tokens": 4, "stream": True, "n": 1, "temperature": 1, "top_k": -1, "top_p": 1, "min_p": 0,
+        "repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0, "ignore_eos": False, "min_tokens": 0, "stop": ["\nUser:"],
+        "skip_special_tokens": True, "spaces_between_special_tokens": True, "include_stop_str_in_output": False}),
+    "vLLM's clients, all that is neutral": chat(
+        stream=True, stream_options={"include_usage": True, "continuous_usage_stats": True}, best_of=1, use_beam_search=False,
+        length_penalty=1.0, early_stopping=False, priority=0, truncate_prompt_tokens=None, min_p=0.0, top_k=-1),
     "llama.cpp's manual, with a schema": chat(response_format={"type": "json_schema", "schema": FORMAT["schema"]}),
     "LlamaIndex": chat(temperature=0.1, stream=False, tools=[FUNCTION], tool_choice="auto", messages=AGENT_TURNS),
     "Vercel AI SDK, compatible": chat(stream=True, response_format={"type": "json_schema", "json_schema": {

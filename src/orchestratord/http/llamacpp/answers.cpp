@@ -82,16 +82,18 @@ std::string apply_template_body(const std::string& prompt) {
   return out + "}";
 }
 
-std::string props_body(const std::string& name, const wire::ModelFacts& facts, std::int64_t context_tokens,
-                       bool has_infill) {
+std::string props_body(const std::string& name, const models::KnownModel& model, std::int64_t context_tokens) {
   std::string out = fmt::format(R"({{"default_generation_settings":{{"n_ctx":{},"params":{}}},"total_slots":{})",
-                                context_tokens, wire::encode(wire::LlamaCppGeneration{}), facts.slots);
+                                context_tokens, wire::encode(wire::LlamaCppGeneration{}), model.facts.slots);
   for (const char* member : {"model_alias", "model_path"}) {
     base::append_json_string(out.append(",\"").append(member).append("\":"), name);
   }
+  if (model.chat != nullptr && !model.chat->template_text().empty()) {
+    base::append_json_string(out += R"(,"chat_template":)", model.chat->template_text());
+  }
   base::append(out,
                R"(,"modalities":{{"vision":{},"audio":false}},"build_info":"llama-orch {}","llorch":{{"infill":{}}}}})",
-               facts.images.has_value(), base::kVersion, has_infill);
+               model.facts.images.has_value(), base::kVersion, model.infill != nullptr);
   return out;
 }
 

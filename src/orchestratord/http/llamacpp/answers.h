@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "base/result.h"
+#include "orchestratord/models/catalog.h"
 #include "text/tokenizer.h"
 #include "wire/llamacpp.h"
-#include "wire/pool.h"
 
 namespace llorch::orchestratord::http::llamacpp {
 
@@ -23,9 +23,8 @@ base::Result<std::string> detokenize_body(const text::Tokenizer& tokenizer, cons
 // {"prompt":"..."}
 std::string apply_template_body(const std::string& prompt);
 
-// What is known of a model: its context, its slots, what a request to /completion has where it says nothing else.
-std::string props_body(const std::string& name, const wire::ModelFacts& facts, std::int64_t context_tokens,
-                       bool has_infill);
+// What is known of a model: its context, its slots, what a request to /completion has where it says nothing else, its chat template.
+std::string props_body(const std::string& name, const models::KnownModel& model, std::int64_t context_tokens);
 
 struct WorkerSlots {
   std::string model;  // its name

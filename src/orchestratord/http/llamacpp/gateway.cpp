@@ -84,8 +84,7 @@ void Gateway::props(const net::Request& request, const net::ExchangePtr& exchang
                       if (!found) return refuse(context_, exchange, std::move(found).error());
                       const std::int64_t context = core::jobs::context_tokens(
                           found->model.facts, context_.config->orchestratord.worker_context_tokens);
-                      exchange->respond(net::http::json_response(
-                          200, props_body(name, found->model.facts, context, found->model.infill != nullptr)));
+                      exchange->respond(net::http::json_response(200, props_body(name, found->model, context)));
                     });
 }
 

@@ -31,12 +31,13 @@ DecodeCall decoder_of(std::string_view path) {
 }
 
 std::shared_ptr<streams::Renderer> make_renderer(const Call& call, const AnswerIdentity& identity,
-                                                 std::shared_ptr<const chat::Reading> reading) {
+                                                 std::shared_ptr<const chat::Reading> reading, std::int64_t tokens_in) {
   if (const auto* vectors = std::get_if<EmbeddingsOptions>(&call.answer)) {
     return std::make_shared<EmbeddingsRenderer>(*vectors, identity);
   }
   AnswerOptions options = std::get<AnswerOptions>(call.answer);
   options.reading = std::move(reading);
+  options.tokens_in = tokens_in;
   if (options.endpoint == Endpoint::kResponses) return std::make_shared<ResponseRenderer>(options, identity);
   if (options.stream) return std::make_shared<ChunkRenderer>(options, identity);
   return std::make_shared<BodyRenderer>(options, identity);

@@ -29,8 +29,9 @@ using DecodeCall = base::Result<Call> (*)(std::string_view body);
 // Null: no call has this path ("/v1/chat/completions").
 DecodeCall decoder_of(std::string_view path);
 
-// `reading`: tasks::Admission::reading.
+// `reading`, `tokens_in`: of tasks::Admission; the latter is told while the job runs.
 std::shared_ptr<streams::Renderer> make_renderer(const Call& call, const AnswerIdentity& identity,
-                                                 std::shared_ptr<const chat::Reading> reading);
+                                                 std::shared_ptr<const chat::Reading> reading,
+                                                 std::int64_t tokens_in = 0);
 
 }  // namespace llorch::orchestratord::http::openai

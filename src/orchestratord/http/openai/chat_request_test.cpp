@@ -43,6 +43,7 @@ TEST(OpenAiChat, FieldsReachTheSubmission) {
   EXPECT_EQ(s.priority, wire::Priority::kBatch);
   EXPECT_TRUE(request.answer.stream);
   EXPECT_TRUE(request.answer.include_usage);
+  EXPECT_FALSE(request.answer.continuous_usage);
   EXPECT_TRUE(request.answer.logprobs);
   EXPECT_TRUE(request.answer.is_flex);
   EXPECT_EQ(chat(R"("stop":["a","b"],"max_tokens":3)").submission.stop, (std::vector<std::string>{"a", "b"}));
@@ -239,7 +240,18 @@ TEST(OpenAiChat, RefusalsNameTheFieldAndTheReason) {
       {R"("repeat_penalty":3)", "repeat_penalty", "range"},
       {R"("repeat_penalty":1.5,"repeat_last_n":32,"penalty_last_n":64)", "repeat_last_n", "combination"},
       {R"("samplers":7)", "samplers", "type"},
-      {R"("ignore_eos":true)", "ignore_eos", "unknown"},
+      {R"("ignore_eos":true)", "ignore_eos", "unsupported"},
+      {R"("ignore_eos":0)", "ignore_eos", "unsupported"},
+      {R"("use_beam_search":true)", "use_beam_search", "unsupported"},
+      {R"("best_of":2)", "best_of", "unsupported"},
+      {R"("length_penalty":1.5)", "length_penalty", "unsupported"},
+      {R"("length_penalty":true)", "length_penalty", "unsupported"},
+      {R"("min_tokens":1)", "min_tokens", "unsupported"},
+      {R"("priority":"high")", "priority", "unsupported"},
+      {R"("skip_special_tokens":false)", "skip_special_tokens", "unsupported"},
+      {R"("truncate_prompt_tokens":-1)", "truncate_prompt_tokens", "unsupported"},
+      {R"("min_p":2)", "min_p", "range"},
+      {R"("top_k":-2)", "top_k", "range"},
       {R"("stream_options":{"include_usage":true})", "stream_options", "combination"},
       {R"("stream_options":{"x":1},"stream":true)", "stream_options.x", "unknown"},
       {R"("response_format":{"type":"xml"})", "response_format.type", "enum"},

@@ -88,9 +88,11 @@ void Choices::start() {
   exchange_->on_close([self = shared_from_this()](net::CloseReason reason) { self->close(reason); });
 }
 
-std::shared_ptr<streams::Renderer> Choices::renderer(std::int64_t index, const base::JobId& job_id, std::string echo) {
+std::shared_ptr<streams::Renderer> Choices::renderer(std::int64_t index, const base::JobId& job_id, std::string echo,
+                                                     std::int64_t tokens_in) {
   AnswerOptions options = options_;
   options.index = index;
+  options.tokens_in = tokens_in;
   options.echo = std::move(echo);
   options.first_job_id = identity_.job_id;
   AnswerIdentity identity = identity_;

@@ -29,7 +29,8 @@ class Choices : public std::enable_shared_from_this<Choices> {
   void start();
   // What the stream of choice `index` reads into, for Stream::attach(). REQUIRES: each index once.
   // `echo`: text that this choice begins with.
-  std::shared_ptr<streams::Renderer> renderer(std::int64_t index, const base::JobId& job_id, std::string echo);
+  std::shared_ptr<streams::Renderer> renderer(std::int64_t index, const base::JobId& job_id, std::string echo,
+                                              std::int64_t tokens_in);
   net::ExchangePtr exchange(std::int64_t index);
 
  private:

@@ -80,7 +80,7 @@ class ThreeChoices : public testing::Test {
                                          client_);
     choices_->start();
     for (std::int64_t i = 0; i < 3; ++i) {
-      renderers_.push_back(choices_->renderer(i, choice_job(i), ""));
+      renderers_.push_back(choices_->renderer(i, choice_job(i), "", 0));
       exchanges_.push_back(choices_->exchange(i));
       if (stream) {
         exchanges_.back()->start_stream(200, {});

@@ -17,6 +17,23 @@ namespace {
 
 const std::string kResponses = "/v1/responses";
 
+// Nobody is asked now: a model that nobody has used yet says no context.
+ListedModel listed(const Context& context, std::string name) {
+  ListedModel out{.name = std::move(name)};
+  const auto reference = context.names->reference_of(out.name);
+  const auto facts = reference ? context.catalog->known_facts(*reference) : std::nullopt;
+  if (facts && facts->context_length > 0) {
+    out.context_tokens = core::jobs::context_tokens(*facts, context.config->orchestratord.worker_context_tokens);
+  }
+  return out;
+}
+
+std::vector<ListedModel> listed(const Context& context) {
+  std::vector<ListedModel> out;
+  for (std::string& name : model_names(context)) out.push_back(listed(context, std::move(name)));
+  return out;
+}
+
 }  // namespace
 
 struct Gateway::Admissions {
@@ -210,10 +227,11 @@ void Gateway::answer_choices(const Admissions& admissions) const {
   choices->start();
   for (std::int64_t index = 0; const tasks::Admission& admission : admissions.admitted) {
     ASSERT(admission.stream != nullptr, "a job without a task_id of its client's is new");
-    admission.stream->attach({.exchange = choices->exchange(index),
-                              .renderer = choices->renderer(index, base::JobId(admission.reply.job_id), echo_of(index)),
-                              .correlation_id = admissions.correlation_id},
-                             context_.clock->now().mono_ms);
+    admission.stream->attach(
+        {.exchange = choices->exchange(index),
+         .renderer = choices->renderer(index, base::JobId(admission.reply.job_id), echo_of(index), admission.tokens_in),
+         .correlation_id = admissions.correlation_id},
+        context_.clock->now().mono_ms);
     ++index;
   }
 }
@@ -226,19 +244,19 @@ void Gateway::answer(const tasks::Admission& admission, const Call& call, const 
                                 .correlation_id = correlation_id,
                                 .created_unix_s = now.unix_ms / 1000};
   admission.stream->attach({.exchange = exchange,
-                            .renderer = make_renderer(call, identity, admission.reading),
+                            .renderer = make_renderer(call, identity, admission.reading, admission.tokens_in),
                             .correlation_id = correlation_id},
                            now.mono_ms);
 }
 
 void Gateway::models(const net::Request&, const net::ExchangePtr& exchange) {
-  exchange->respond(net::http::json_response(200, model_list(model_names(context_), started_unix_s(context_))));
+  exchange->respond(net::http::json_response(200, model_list(listed(context_), started_unix_s(context_))));
 }
 
 void Gateway::model(const net::Request& request, const net::ExchangePtr& exchange) {
   const auto name = model_name(context_, request.path_param("id"));
   if (!name) return refuse(context_, exchange, name.error());
-  exchange->respond(net::http::json_response(200, model_object(*name, started_unix_s(context_))));
+  exchange->respond(net::http::json_response(200, model_object(listed(context_, *name), started_unix_s(context_))));
 }
 
 }  // namespace llorch::orchestratord::http::openai

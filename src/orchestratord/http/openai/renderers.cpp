@@ -78,11 +78,24 @@ void ChunkRenderer::begin(std::string& out) {
   begun_ = true;
   if (options_.endpoint == Endpoint::kChat) {
     out += opening_;
-    out += R"(,"delta":{"role":"assistant","content":"","refusal":null},"logprobs":null,"finish_reason":null}]})";
-    out += "\n\n";
+    out += R"(,"delta":{"role":"assistant","content":"","refusal":null},"logprobs":null)";
+    finish_chunk(out);
   } else if (!options_.echo.empty()) {
     append_text(options_.echo, out);
   }
+}
+
+// Of a chunk whose choice goes on.
+void ChunkRenderer::finish_chunk(std::string& out) {
+  out += R"(,"finish_reason":null}])";
+  append_usage_so_far({.tokens_in = options_.tokens_in, .tokens_out = tokens_out_}, out);
+  out += "}\n\n";
+}
+
+void ChunkRenderer::append_usage_so_far(const wire::EndEvent& so_far, std::string& out) const {
+  if (!options_.continuous_usage) return;
+  out += R"(,"usage":)";
+  append_usage(out, so_far);
 }
 
 void ChunkRenderer::append_text(std::string_view text, std::string& out) {
@@ -92,19 +105,21 @@ void ChunkRenderer::append_text(std::string_view text, std::string& out) {
   base::append_json_string(out, text);
   out += chat ? R"(},"logprobs":)" : R"(,"logprobs":)";
   logprobs_.write(out);
-  out.append(R"(,"finish_reason":null}]})").append("\n\n");
+  finish_chunk(out);
 }
 
 void ChunkRenderer::append_thought(std::string_view text, std::string& out) {
   out.append(opening_).append(R"(,"delta":{"reasoning_content":)");
   base::append_json_string(out, text);
-  out.append(R"(},"logprobs":null,"finish_reason":null}]})").append("\n\n");
+  out += R"(},"logprobs":null)";
+  finish_chunk(out);
 }
 
 void ChunkRenderer::append_call(const chat::Part& call, std::string& out) {
   out.append(opening_).append(R"(,"delta":{"tool_calls":[)");
   append_call_object(fmt::format(R"({{"index":{},)", call.index), identity_.job_id, call, out);
-  out.append(R"(]},"logprobs":null,"finish_reason":null}]})").append("\n\n");
+  out += R"(]},"logprobs":null)";
+  finish_chunk(out);
 }
 
 void ChunkRenderer::append_parts(std::string& out) {
@@ -125,6 +140,7 @@ void ChunkRenderer::token(const streams::TokenView& token, const streams::EventI
   const std::string echoed = take_echo(token, options_, logprobs_, echo_);
   if (token.of_prompt || !echoed.empty()) append_text(echoed, out);
   if (token.of_prompt || options_.hides_output) return;
+  ++tokens_out_;
   if (options_.logprobs) logprobs_.add(token);
   if (reader_) {
     reader_->take(token, parts_);
@@ -145,6 +161,7 @@ void ChunkRenderer::end(const wire::EndEvent& event, const streams::EventId&, st
   const wire::EndEvent told = told_end(options_, event);
   out.append(R"(,"logprobs":null,"finish_reason":")");
   out.append(finish_reason_with(calls, told.stop_reason)).append(R"("}])");
+  append_usage_so_far(told, out);
   append_provenance(out, event);
   out += "}\n\n";
   if (options_.choices == 1) append_stream_end(out, options_, identity_, told);

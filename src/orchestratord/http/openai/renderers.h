@@ -33,6 +33,8 @@ class ChunkRenderer final : public streams::Renderer {
 
  private:
   void begin(std::string& out);
+  void finish_chunk(std::string& out);
+  void append_usage_so_far(const wire::EndEvent& so_far, std::string& out) const;
   void append_text(std::string_view text, std::string& out);
   void append_thought(std::string_view text, std::string& out);
   void append_call(const chat::Part& call, std::string& out);
@@ -46,6 +48,7 @@ class ChunkRenderer final : public streams::Renderer {
   std::vector<chat::Part> parts_;             // that the last token completed
   text::Utf8Assembler echo_;                  // of the prompt's tokens, where they are its text
   std::optional<wire::QueuedEvent> wait_;     // until the job starts
+  std::int64_t tokens_out_ = 0;               // told so far
   bool begun_ = false;
 };
 

@@ -86,6 +86,15 @@ TEST(OpenAiRenderers, AChatStreams) {
   expect_golden("chat_stream_usage_logprobs.sse", transcript(full, true));
 }
 
+// As vLLM tells it: each chunk counts the tokens up to it.
+TEST(OpenAiRenderers, EveryChunkCounts) {
+  AnswerOptions options = options_of(Endpoint::kChat, true);
+  options.include_usage = options.continuous_usage = true;
+  options.tokens_in = 5;
+  ChunkRenderer renderer(options, kIdentity);
+  expect_golden("chat_stream_continuous_usage.sse", transcript(renderer));
+}
+
 TEST(OpenAiRenderers, AChatIsOneBody) {
   BodyRenderer plain(options_of(Endpoint::kChat, false), kIdentity);
   expect_golden("chat.json", transcript(plain));
@@ -635,9 +644,12 @@ TEST(OpenAiErrors, AFullContextIsToldAsThatApiTellsIt) {
 
 TEST(OpenAiModels, AreListedAndShown) {
   EXPECT_EQ(model_list({}, 5), R"({"object":"list","data":[]})");
-  EXPECT_EQ(model_list({"a", "b"}, 5),
-            R"({"object":"list","data":[)" + model_object("a", 5) + "," + model_object("b", 5) + "]}");
-  EXPECT_EQ(model_object("a", 5), R"({"id":"a","object":"model","created":5,"owned_by":"llama-orch"})");
+  const ListedModel unknown{.name = "a"}, known{.name = "b", .context_tokens = 2048};
+  EXPECT_EQ(model_list({unknown, known}, 5),
+            R"({"object":"list","data":[)" + model_object(unknown, 5) + "," + model_object(known, 5) + "]}");
+  EXPECT_EQ(model_object(unknown, 5), R"({"id":"a","object":"model","created":5,"owned_by":"llama-orch","root":"a"})");
+  EXPECT_EQ(model_object(known, 5),
+            R"({"id":"b","object":"model","created":5,"owned_by":"llama-orch","root":"b","max_model_len":2048})");
 }
 
 }  // namespace

@@ -59,7 +59,9 @@ base::Result<Request> shared_part(const wire::OpenAiRequest& common, const wire:
   if (common.stream_options && !out.answer.stream) {
     return refused("stream_options", "combination", "stream_options needs \"stream\": true");
   }
-  out.answer.include_usage = common.stream_options && common.stream_options->include_usage.value_or(false);
+  const wire::StreamOptions stream_options = common.stream_options.value_or(wire::StreamOptions{});
+  out.answer.include_usage = stream_options.include_usage.value_or(false);
+  out.answer.continuous_usage = out.answer.include_usage && stream_options.continuous_usage_stats.value_or(false);
   return out;
 }
 
@@ -285,6 +287,7 @@ base::Result<Request> decode_chat(std::string_view text) {
   if (const chat::Thinking thinking = chat_thinking(body); thinking.enabled || !thinking.effort.empty()) {
     submission.chat_template_kwargs = chat::with_thinking(submission.chat_template_kwargs, thinking);
   }
+  if (body.vllm.top_k) submission.sampling.top_k = std::max<std::int64_t>(*body.vllm.top_k, 0);
   TRY(set_llamacpp_fields(body.llamacpp, submission));
   submission.sampling.logprobs = body.logprobs.value_or(false);
   submission.sampling.top_logprobs = body.top_logprobs.value_or(0);
@@ -316,6 +319,7 @@ base::Result<Request> decode_completion(std::string_view text) {
   const std::optional<std::int64_t> tokens_max = body.max_tokens ? body.max_tokens->tokens : kCompletionTokens;
   out.answer.hides_output = tokens_max == 0;
   submission.max_tokens = out.answer.hides_output ? 1 : chat::lowered_tokens(tokens_max);
+  if (body.vllm.top_k) submission.sampling.top_k = std::max<std::int64_t>(*body.vllm.top_k, 0);
   TRY(set_llamacpp_fields(body.llamacpp, submission));
   submission.sampling.logprobs = body.logprobs.has_value();
   submission.sampling.top_logprobs = body.logprobs.value_or(0);

@@ -29,9 +29,12 @@ struct ConversationUse {
 // What the answer must know of the request besides its job.
 struct AnswerOptions {
   Endpoint endpoint = Endpoint::kChat;
-  std::string model;           // as the client spelled it
-  bool stream = false;         // chunks as they come, else one body at the end
-  bool include_usage = false;  // with `stream`: a chunk of its own counts the tokens
+  std::string model;              // as the client spelled it
+  bool stream = false;            // chunks as they come, else one body at the end
+  bool include_usage = false;     // with `stream`: a chunk of its own counts the tokens
+  bool continuous_usage = false;  // with `include_usage`: every chunk does
+  // Of the prompt, as far as it is known before the job ends; of a model that takes text its bytes.
+  std::int64_t tokens_in = 0;
   bool logprobs = false;
   bool background = false;           // of a response: nobody waits for it
   bool kept = false;                 // of a response: it can be asked for later

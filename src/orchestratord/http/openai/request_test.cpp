@@ -99,6 +99,28 @@ TEST(OpenAiRequests, SamplingHasTheNamesOfLlamaCppToo) {
             R"("repetition_penalty":1.5E0)");
 }
 
+// What clients of vLLM always send makes the job that a request without it makes.
+TEST(OpenAiRequests, NeutralFieldsOfVllmAreLeftOut) {
+  const std::string neutral =
+      R"("top_k":-1,"min_p":0,"repetition_penalty":1.0,"length_penalty":1.0,"use_beam_search":false,"best_of":1,)"
+      R"("early_stopping":false,"skip_special_tokens":true,"spaces_between_special_tokens":true,)"
+      R"("include_stop_str_in_output":false,"min_tokens":0,"ignore_eos":false,"truncate_prompt_tokens":null,"priority":0)";
+  EXPECT_EQ(wire::encode(chat(neutral).submission), wire::encode(chat("").submission));
+  EXPECT_EQ(wire::encode(completion(neutral).submission), wire::encode(completion("").submission));
+  EXPECT_EQ(chat(R"("top_k":7,"length_penalty":1)").submission.sampling.top_k, 7);
+  EXPECT_EQ(completion(R"("top_k":7,"samplers":["top_p"])").submission.sampling.top_k, 0);
+}
+
+// As in vLLM, they go with include_usage.
+TEST(OpenAiRequests, EveryChunkMayCount) {
+  const auto counts = [](const char* options) {
+    return chat(std::string(R"("stream":true,"stream_options":)") + options).answer.continuous_usage;
+  };
+  EXPECT_TRUE(counts(R"({"include_usage":true,"continuous_usage_stats":true})"));
+  EXPECT_FALSE(counts(R"({"continuous_usage_stats":true})"));
+  EXPECT_FALSE(counts(R"({"include_usage":true,"continuous_usage_stats":null})"));
+}
+
 TEST(OpenAiRequests, ASamplerThatIsNotListedIsOff) {
   const std::string all = R"("temperature":0.5,"top_k":40,"top_p":0.9,"min_p":0.1,"repeat_penalty":1.5,"samplers":)";
   const wire::SubmitRequest listed = chat(all + R"(["top_k","infill","temperature"])").submission;

@@ -329,15 +329,32 @@ TEST(LlamaCppRenderer, AFailedJobIsAnErrorOfThatApi) {
 }
 
 TEST(LlamaCppProps, SayWhatTheModelHas) {
-  wire::ModelFacts facts;
-  facts.slots = 4;
-  const auto props = json::parse(props_body("coder", facts, 2048, true));
+  models::KnownModel model;
+  model.facts.slots = 4;
+  const auto props = json::parse(props_body("coder", model, 2048));
+  EXPECT_FALSE(props.as_object().contains("chat_template"));
   EXPECT_EQ(props.at("default_generation_settings").at("n_ctx").as_int64(), 2048);
   EXPECT_EQ(props.at("default_generation_settings").at("params").at("top_k").as_int64(), 40);
   EXPECT_EQ(props.at("total_slots").as_int64(), 4);
   EXPECT_EQ(props.at("model_alias").as_string(), "coder");
   EXPECT_FALSE(props.at("modalities").at("vision").as_bool());
-  EXPECT_TRUE(props.at("llorch").at("infill").as_bool());
+  EXPECT_FALSE(props.at("llorch").at("infill").as_bool());
+}
+
+// As the file has it, if it is one.
+TEST(LlamaCppProps, HaveTheChatTemplate) {
+  const auto told = [](std::string chat_template) {
+    text::TokenizerData data;
+    data.chat_template = std::move(chat_template);
+    models::KnownModel model;
+    model.chat = std::make_shared<text::Chat>(data);
+    const json::object props = json::parse(props_body("coder", model, 2048)).as_object();
+    return props.contains("chat_template") ? std::string(props.at("chat_template").as_string()) : "none";
+  };
+  EXPECT_EQ(told("{{ \"a\\n\" }}\n"), "{{ \"a\\n\" }}\n");
+  EXPECT_EQ(told(""), "none");
+  EXPECT_EQ(told("{% if %}"), "none") << "it is no template";
+  EXPECT_EQ(told("a\xff"), "none");
 }
 
 }  // namespace
