@@ -630,21 +630,6 @@ TEST_P(StoreTest, ADesiredStateThatCannotBeReadRefusesNoStart) {
   EXPECT_FALSE(store->restore()->desired_states.contains(pool));
 }
 
-// A downgrade: the error says which job keeps the older program from starting.
-TEST(Store, ALiveJobWhoseRowCannotBeReadIsNamed) {
-  const TempDir dir;
-  ASSERT_TRUE(admit(*open_in(dir), admission("job-1")));
-  {
-    auto database = sqlite::Database::open({.path = (dir.path() / "orchestrator.db").string()}).value();
-    ASSERT_TRUE(database.execute(R"(UPDATE models SET model_facts = '{"of":"a newer program"}')"));
-  }
-  const auto refused = open_sqlite_store(options_in(dir));
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, ErrorCode::kUnsupportedFormatVersion);
-  EXPECT_TRUE(base::has_detail(refused.error(), "job_id", "job-1"));
-  EXPECT_NE(refused.error().message.find("job-1"), std::string::npos) << refused.error().message;
-}
-
 // Whoever goes on with a job counts with what its row says.
 TEST(Store, NumbersThatNoJobHasAreNotRead) {
   for (const char* change :

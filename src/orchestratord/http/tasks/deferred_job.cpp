@@ -79,7 +79,8 @@ class Run : public std::enable_shared_from_this<Run> {
                 const std::shared_ptr<const chat::Reading>& reading) {
     if (!found) return events_.done(base::fail(found.error()));
     const store::JobRecord* record = *found ? &**found : nullptr;
-    if (record != nullptr && record->progress.error && !is_loss(record->progress.error->code)) {
+    const bool has_completed = record != nullptr && record->progress.status == wire::JobStatus::kCompleted;
+    if (record != nullptr && !has_completed && record->progress.error && !is_loss(record->progress.error->code)) {
       const auto renderer = job_->make_renderer(*first_, reading);
       std::string body;
       renderer->error(*record->progress.error, std::nullopt, body);

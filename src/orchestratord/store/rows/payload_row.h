@@ -7,7 +7,7 @@
 
 namespace llorch::orchestratord::store {
 
-// Columns from `column` on: key_slot, nonce, ciphertext. None: there is no payload, or no slot has that number, so that its key is lost.
+// Columns from `column` on: key_slot, nonce, ciphertext. None: there is no payload, or no slot has that number.
 template <class Row>
 std::optional<PayloadRow> read_payload(const Row& row, int column) {
   const std::optional<std::int64_t> slot = row.optional_integer(column);

@@ -279,7 +279,7 @@ base::Result<> remove_finished(Database& database, Removal& removal) {
 
 base::Result<FinishedJobs> finished_jobs(Database& database) {
   const StatementUse row(
-      *TRY(database.statement("SELECT tenant_id, count(*), sum(record_bytes), max(completed_at) FROM jobs "
+      *TRY(database.statement("SELECT tenant_id, count(*), sum(" LLORCH_COUNT("record_bytes") "), max(completed_at) FROM jobs "
                               "WHERE completed_at IS NOT NULL GROUP BY tenant_id")));
   FinishedJobs finished;
   while (TRY(row->step())) {
