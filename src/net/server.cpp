@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <future>
+#include <mutex>
 
 #include "base/assert.h"
 #include "base/clock.h"
@@ -97,6 +98,7 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
   Impl(IoRuntime& runtime, ServerOptions options)
       : runtime_(runtime),
         options_(within_descriptors(std::move(options))),
+        auth_(std::make_shared<const http::AuthRules>(options_.auth)),
         budget_({.bytes_max = options_.request_bytes_in_flight_max, .requests_max = options_.requests_in_flight_max}),
         connections_(options_.connections_max),
         acceptor_(runtime.context().get_executor()),
@@ -111,6 +113,12 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
   }
 
   const std::vector<RouteInfo>& routes() const { return routes_; }
+
+  void set_auth(http::AuthRules rules) {
+    auto next = std::make_shared<const http::AuthRules>(std::move(rules));
+    const std::lock_guard lock(auth_mutex_);
+    auth_.swap(next);
+  }
 
   base::Result<> start() {
     ASSERT(!endpoint_, "start() called twice");
@@ -198,13 +206,13 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
     if (target && *page && http::is_preflight(head.method, *head.headers)) return preflight(std::move(*target));
     const http::Gateway* gateway = http::gateway_of(options_.gateways, head.target);
     const bool is_open = target && !head.headers->get("Authorization") && is_open_route(head.method, *target);
-    auto principal = is_open
-                         ? base::Result<http::Principal>(http::nobody())
-                         : http::authorize(options_.auth, {.headers = head.headers,
-                                                           .peer_address = head.peer_address,
-                                                           .always_sends_token = gateway && gateway->always_sends_token,
-                                                           .takes_api_key = gateway && gateway->takes_api_key});
-    if (!is_open) log_auth(head, principal);
+    const auto auth = rules();
+    auto principal = is_open ? base::Result<http::Principal>(http::nobody())
+                             : http::authorize(*auth, {.headers = head.headers,
+                                                       .peer_address = head.peer_address,
+                                                       .always_sends_token = gateway && gateway->always_sends_token,
+                                                       .takes_api_key = gateway && gateway->takes_api_key});
+    if (!is_open) log_auth(head, *auth, principal);
     if (!principal) return refused(principal.error(), cors);
     if (!target) return refused(target.error(), cors);
     auto match = find_route(head.method, *target);
@@ -243,6 +251,11 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
   }
 
  private:
+  std::shared_ptr<const http::AuthRules> rules() const {
+    const std::lock_guard lock(auth_mutex_);
+    return auth_;
+  }
+
   bool has_room(const Head& head) const {
     const h1::ConnectionLimit::Room room = connections_.room();
     if (room == h1::ConnectionLimit::Room::kForThisMachine) return is_of_this_machine(head);
@@ -300,8 +313,8 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
                     {{"listener", options_.component}, {"routes", text}});
   }
 
-  void log_auth(const Head& head, const base::Result<http::Principal>& principal) {
-    if (principal && options_.auth.credentials.empty()) return;  // everybody is let in
+  void log_auth(const Head& head, const http::AuthRules& auth, const base::Result<http::Principal>& principal) {
+    if (principal && auth.credentials.empty()) return;  // everybody is let in
     if (principal) {
       base::log_event(base::LogLevel::kDebug, "auth_success", *head.correlation_id, "A request is authorised.",
                       {{"identity", principal->identity}, {"peer", head.peer_address}});
@@ -368,6 +381,8 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
 
   IoRuntime& runtime_;
   const ServerOptions options_;
+  mutable std::mutex auth_mutex_;
+  std::shared_ptr<const http::AuthRules> auth_;
   h1::RequestBudget budget_;
   h1::RequestBudget answers_{{.bytes_max = options_.request_bytes_in_flight_max}};
   h1::ChunkPool chunks_;
@@ -410,6 +425,7 @@ void Server::route(std::string_view method, std::string_view pattern, Scope scop
   impl_->route(method, pattern, scope, std::move(handler), std::move(check));
 }
 const std::vector<RouteInfo>& Server::routes() const { return impl_->routes(); }
+void Server::set_auth(http::AuthRules rules) { impl_->set_auth(std::move(rules)); }
 base::Result<> Server::start() { return impl_->start(); }
 std::uint16_t Server::port() const { return impl_->endpoint().port(); }
 std::string Server::url() const { return "http://" + h1::text_of(impl_->endpoint()); }

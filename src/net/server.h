@@ -85,7 +85,7 @@ struct ServerOptions {
   std::uint16_t port = 0;  // 0 = chosen by the kernel, see Server::port()
   // A socket of the bind address that listens already and is the server's from start() on, whatever `port` says; negative: none.
   int listener_fd = -1;
-  http::AuthRules auth;
+  http::AuthRules auth;  // until set_auth()
   http::BrowserRules browsers;
   std::vector<http::Gateway> gateways;
   std::size_t connections_max = 16384;      // but at most three quarters of the descriptors that the process may have
@@ -132,6 +132,9 @@ class Server {
   void route(std::string_view method, std::string_view pattern, Scope scope, Handler handler, HeadCheck check = {});
   // What route() was given, in its order.
   const std::vector<RouteInfo>& routes() const;
+
+  // Whom later requests are checked against; those whose head was read go on. Thread-safe. REQUIRES: check_options() takes them.
+  void set_auth(http::AuthRules rules);
 
   // Binds and accepts. Errors: NON_LOOPBACK_WITHOUT_TOKEN, CONFIG_INVALID (address, token), PORT_IN_USE, IO_ERROR.
   base::Result<> start();

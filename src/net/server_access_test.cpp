@@ -103,6 +103,30 @@ TEST_F(ServerTest, RolesAndScopes) {
   }
 }
 
+// Other credentials count from the next request on, of connections that are there as well; what is under way goes on.
+TEST_F(ServerTest, OtherCredentialsCountFromTheNextRequestOn) {
+  const std::string old_token(40, 'o'), new_token(40, 'n');
+  const auto bearer = [](const std::string& token) { return "Authorization: Bearer " + token + "\r\n"; };
+  options.auth.credentials = {http::make_credential(old_token, http::Role::kTenant, "research").value()};
+  start();
+  TestSocket streaming(server->port());
+  streaming.send(get("/keep", bearer(old_token)));
+  const ExchangePtr exchange = wait_kept();
+  ASSERT_TRUE(exchange->start_stream(200, {}));
+  TestSocket idle(server->port());
+  idle.send(get("/hello", bearer(old_token)));
+  EXPECT_EQ(status_of(idle.read_until("hello")), 200);
+  server->set_auth({.credentials = {http::make_credential(new_token, http::Role::kTenant, "research").value()}});
+  idle.send(get("/hello", bearer(old_token) + "Connection: close\r\n"));
+  const std::string refused = idle.read_all();
+  EXPECT_EQ(status_of(refused), 401);
+  EXPECT_EQ(code_of(refused), "BAD_TOKEN");
+  EXPECT_EQ(status_of(ask_and_close("/hello", bearer(new_token))), 200);
+  EXPECT_TRUE(exchange->write("the rest"));
+  EXPECT_TRUE(exchange->end());
+  EXPECT_NE(streaming.read_until("the rest").find("the rest"), std::string::npos);
+}
+
 // An open route is for who has no token as well; one that is sent is looked at all the same.
 TEST_F(ServerTest, AnOpenRouteNeedsNoToken) {
   const std::string token(40, 'o');
