@@ -21,6 +21,21 @@ sigset_t stop_signals() {
   sigaddset(&set, SIGTERM);
   return set;
 }
+sigset_t stop_and_reload_signals() {
+  sigset_t set = stop_signals();
+  sigaddset(&set, SIGHUP);
+  return set;
+}
+
+void block(const sigset_t& set) {
+  ASSERT(pthread_sigmask(SIG_BLOCK, &set, nullptr) == 0);
+  signal(SIGPIPE, SIG_IGN);
+}
+int wait_for(const sigset_t& set) {
+  int number = 0;
+  ASSERT(sigwait(&set, &number) == 0);
+  return number;
+}
 }  // namespace
 
 void harden_process() {
@@ -29,18 +44,10 @@ void harden_process() {
   ASSERT(prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) == 0);
 }
 
-void block_stop_signals() {
-  const sigset_t set = stop_signals();
-  ASSERT(pthread_sigmask(SIG_BLOCK, &set, nullptr) == 0);
-  signal(SIGPIPE, SIG_IGN);
-}
-
-int wait_for_stop_signal() {
-  const sigset_t set = stop_signals();
-  int number = 0;
-  ASSERT(sigwait(&set, &number) == 0);
-  return number;
-}
+void block_stop_signals() { block(stop_signals()); }
+int wait_for_stop_signal() { return wait_for(stop_signals()); }
+void block_stop_and_reload_signals() { block(stop_and_reload_signals()); }
+int wait_for_stop_or_reload_signal() { return wait_for(stop_and_reload_signals()); }
 
 Result<std::uint64_t> process_start_ticks(int pid) {
   const std::string stat = TRY(read_file(fmt::format("/proc/{}/stat", pid), 4096));

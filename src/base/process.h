@@ -14,6 +14,9 @@ void harden_process();
 void block_stop_signals();
 // Waits for SIGINT or SIGTERM; returns the signal's number. REQUIRES block_stop_signals().
 int wait_for_stop_signal();
+// The same of SIGHUP as well, which asks a daemon to read its configuration anew. Both or neither.
+void block_stop_and_reload_signals();
+int wait_for_stop_or_reload_signal();
 
 // Start time of a process in clock ticks since boot (field 22 of /proc/PID/stat): with the pid it names one process
 // for ever. IO_ERROR if there is no such process or it has ended and only waits to be reaped.

@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/id.h"
+#include "base/json_view.h"
 #include "base/log.h"
 #include "config/config_fields.h"
 #include "config/environment.h"
@@ -221,6 +222,36 @@ std::vector<std::string> settings_in_environment(const std::function<const char*
   for (const auto& [dotted, leaf] : keys) {
     const std::string name = env_name(dotted);
     if (const char* value = getenv(name.c_str()); value != nullptr) out.push_back(fmt::format("{}={}", name, value));
+  }
+  return out;
+}
+
+std::vector<std::string> changed_keys(const Config& before, const Config& after) {
+  const auto json_of = [](const Config& config) {
+    std::string text;
+    Codec<Config>::write(text, config);
+    bj::parse_options options;
+    options.allow_invalid_utf8 = true;  // a path may hold any byte
+    return bj::parse(text, {}, options);
+  };
+  const bj::value was = json_of(before), is = json_of(after);
+  const auto find = [](const bj::value& root, std::string_view dotted) {
+    const bj::value* at = &root;
+    while (at != nullptr && !dotted.empty()) {
+      const std::size_t dot = std::min(dotted.find('.'), dotted.size());
+      at = base::json::member(at, dotted.substr(0, dot));
+      dotted.remove_prefix(std::min(dot + 1, dotted.size()));
+    }
+    return at;
+  };
+  std::vector<std::pair<std::string, const bj::object*>> keys;
+  const bj::object schema = Codec<Config>::schema({});
+  leaves(schema, "", keys);
+  std::vector<std::string> out;
+  for (const auto& [dotted, leaf] : keys) {
+    const bj::value *const a = find(was, dotted), *const b = find(is, dotted);
+    const bool same = a == nullptr || b == nullptr ? a == b : *a == *b;
+    if (!same) out.push_back(dotted);
   }
   return out;
 }

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <boost/json.hpp>
 #include <fstream>
 #include <map>
@@ -306,6 +307,25 @@ TEST_F(ConfigTest, ExamplesOfTheSchemaLoad) {
 }
 
 // OC-CONFIG-6010: the schema is deterministic.
+// What a reload names: every key, at any depth, once, whatever bytes its value has.
+TEST_F(ConfigTest, TellsWhichKeysDiffer) {
+  const Config before = load("models: {aliases: {a: file:/a.gguf}}").value();
+  EXPECT_TRUE(changed_keys(before, before).empty());
+  Config after =
+      load(
+          "orchestratord: {queue: {capacity: 7}, tenants: [{id: a, token_file: /t}], worker_context_tokens: 64}\n"
+          "auth: {token_file: /o}\nmodels: {aliases: {a: file:/b.gguf, b: file:/b.gguf}}")
+          .value();
+  after.models.cache_dir = "/\xff";
+  const std::vector<std::string> keys{"auth.token_file",       "models.aliases",
+                                      "models.cache_dir",      "orchestratord.queue.capacity",
+                                      "orchestratord.tenants", "orchestratord.worker_context_tokens"};
+  for (auto changed : {changed_keys(before, after), changed_keys(after, before)}) {
+    std::ranges::sort(changed);
+    EXPECT_EQ(changed, keys);
+  }
+}
+
 TEST(ConfigSchema, IsDeterministic) { EXPECT_EQ(config_json_schema(), config_json_schema()); }
 
 // SEC-AUTH-4001: a token has at least 32 characters and comes from a file that only its owner can read.
