@@ -97,7 +97,7 @@ struct AnswerPoolHealth {
 // The limits that would refuse a submission now, published at every change, so that the API refuses before anybody
 // works on the submission. The core still decides, when it gets Submit.
 struct PublishStanding {
-  std::string tenant_id;  // one that has limits
+  std::string tenant_id;  // one that has limits, or had until SetLimits
   sessions::Standing standing;
 };
 struct PublishQueueRoom {

@@ -20,7 +20,7 @@ struct CoreConfig {
   config::RetryConfig retry;
   config::RestartConfig restart;
   config::SessionConfig sessions;
-  config::ThrottleConfig throttle;
+  config::ThrottleConfig throttle;  // these four until SetLimits
   config::QuotaConfig quotas;
   std::vector<config::TenantConfig> tenants;
   std::optional<config::QuotaConfig> former_tenants;  // limits of who is none of them any more; omitted: `quotas`

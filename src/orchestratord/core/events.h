@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "config/config.h"
 #include "orchestratord/core/jobs/ids.h"
 #include "orchestratord/core/jobs/job.h"
 #include "orchestratord/core/queue/optimizer.h"
@@ -172,6 +173,16 @@ struct QueryPoolHealth {
   RequestId request;
   base::PoolId pool_id;
 };
+// Other tenants and limits from now on; see the members of CoreConfig. Nothing that was accepted ends by it, and nothing that was
+// counted is forgotten.
+struct SetLimits {
+  config::ThrottleConfig throttle;
+  config::QuotaConfig quotas;
+  std::vector<config::TenantConfig> tenants;
+  std::optional<config::QuotaConfig> former_tenants;
+
+  static SetLimits from(const config::OrchestratordConfig& config);
+};
 
 // ---- relay --------------------------------------------------------------------------------------------------------
 // The worker's `started` event.
@@ -213,7 +224,7 @@ using Event =
     std::variant<Submit, CancelRequested, QueryJob, QueryJobs, QueryPools, QueryGauges, QueryPlacement, QueryPreview,
                  CountArrival, OpenSession, QuerySession, QuerySessions, CloseSession, StreamCounted, Restored,
                  Committed, CommitFailed, PoolSeen, PoolUnreachable, PoolDeregistered, WorkerReady, WorkerFailed,
-                 StartWorkerAnswered, DrainPool, UndrainPool, ReloadPool, PurgePool, QueryPoolHealth, ExecuteStarted,
-                 ExecuteProgress, ExecuteEnded, QueueReviewed, Tick, Shutdown>;
+                 StartWorkerAnswered, DrainPool, UndrainPool, ReloadPool, PurgePool, QueryPoolHealth, SetLimits,
+                 ExecuteStarted, ExecuteProgress, ExecuteEnded, QueueReviewed, Tick, Shutdown>;
 
 }  // namespace llorch::orchestratord::core

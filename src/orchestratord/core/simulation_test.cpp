@@ -80,6 +80,7 @@ TEST(Simulation, EveryAcceptedJobEndsExactlyOnce) {
                            "placed by wish",
                            "fallback",
                            "queue reviewed",
+                           "limits changed",
                            "optimizer: relax_placement",
                            "QUEUE_FULL_DROP_LRU"}) {
     EXPECT_GT(seen[what], 0) << what << " was never met";

@@ -37,6 +37,7 @@ struct State : Env, Owner {
   void check_drained();
   std::int64_t next_wakeup_ms() const;
   void on(Tick&) {}
+  void on(SetLimits& e);
   void on(Shutdown& e);
   void on(Restored& e);
   void on(Committed& e);

@@ -65,6 +65,14 @@ CoreConfig CoreConfig::from(const config::OrchestratordConfig& c) {
   return b;
 }
 
+SetLimits SetLimits::from(const config::OrchestratordConfig& config) {
+  CoreConfig c = CoreConfig::from(config);
+  return {.throttle = c.throttle,
+          .quotas = c.quotas,
+          .tenants = std::move(c.tenants),
+          .former_tenants = std::move(c.former_tenants)};
+}
+
 Handler::Handler(State& s)
     : Owner(static_cast<Env&>(s)),
       s_(s),
@@ -220,6 +228,16 @@ void State::on(Restored& e) {
   desired.restore_desired_states(e.desired_states);
   for (const sessions::TenantUse& use : e.tenants) ledger.publish_standing(use.tenant_id);
   admissions.restore(e.jobs, e.settled_unix_ms.value_or(now_.unix_ms));
+  recheck_.all();
+}
+
+void State::on(SetLimits& e) {
+  if (draining()) return;  // nobody is let in any more, and nothing starts
+  ledger.set_limits(e);
+  for (const auto& [arrival, job] : jobs.all()) groups.regroup_by_quota(jobs.at(arrival));
+  groups.queue().set_tenants(e.tenants,
+                             [this](Arrival arrival) -> std::string_view { return jobs.at(arrival).spec.tenant_id; });
+  admissions.forget_queue_room();
   recheck_.all();
 }
 

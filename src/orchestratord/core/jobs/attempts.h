@@ -20,6 +20,8 @@ class Admissions : Handler {
   void admitted(Job& job);
   void admission_failed(Job& job, const base::Error& error);
   void publish_queue_room();
+  // The next publish_queue_room() tells it whatever was told before: numbers of tenants mean others now.
+  void forget_queue_room() { room_published_.reset(); }
   std::int64_t context_tokens(const wire::ModelFacts& facts) const;
 
  private:
@@ -55,7 +57,7 @@ class Admissions : Handler {
     bool operator==(const Room&) const = default;
   };
   Room queue_room() const;
-  Room room_published_;
+  std::optional<Room> room_published_ = Room{};
 };
 
 // Of a worker that its pool reports as running.

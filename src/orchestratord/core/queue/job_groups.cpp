@@ -88,6 +88,15 @@ void JobGroups::regroup(Job& job, GroupIndex index) {
   if (queue_.find(job.arrival)) queue_.regroup(job.arrival, index);
 }
 
+void JobGroups::regroup_by_quota(Job& job) {
+  const JobGroup& before = at(job.group);
+  const bool counted = ledger_.concurrent_max(job.spec.tenant_id) > 0;
+  if (before.tenant_id == (counted ? job.spec.tenant_id : std::string())) return;
+  jobs::JobSpec spec = job.spec;
+  spec.placement = before.placement;  // with the pools that have refused it
+  regroup(job, intern(job.model, spec, before.version));
+}
+
 void JobGroups::not_entered(GroupIndex index) {
   if (at(index).jobs == 0) emptied_.push_back(index);
 }

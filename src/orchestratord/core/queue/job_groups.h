@@ -90,6 +90,8 @@ class JobGroups : Owner {
   void leave(const Job& job);
   // From its group to this one, with its place in the queue.
   void regroup(Job& job, GroupIndex index);
+  // The same, where its tenant has, or has no more, a number of jobs that it may run at a time.
+  void regroup_by_quota(Job& job);
   // Into the queue, with its place by arrival.
   void put_back(const Job& job, std::int64_t ready_at_ms, bool displaceable);
   void not_entered(GroupIndex index);  // nobody came in after intern()

@@ -21,12 +21,26 @@ std::string_view policy_label(QueuePolicy policy) {
 }
 
 JobQueue::JobQueue(config::QueueConfig config, const std::vector<config::TenantConfig>& tenants) : config_(config) {
+  set_tenants(tenants, {});
+}
+
+void JobQueue::set_tenants(const std::vector<config::TenantConfig>& tenants,
+                           const std::function<std::string_view(Arrival)>& tenant_of) {
+  tenants_ = std::vector<Tenant>(1);
+  number_of_.clear();
   for (const config::TenantConfig& tenant : tenants) {
     number_of_.emplace(tenant.id, tenants_.size());
     tenants_.push_back({.id = tenant.id});
   }
   share_ = std::min(config_.capacity,
                     std::max<std::int64_t>(1, config_.capacity / static_cast<std::int64_t>(tenants_.size())));
+  for (Slots& slots : slots_) {
+    for (auto& [arrival, slot] : slots) {
+      slot.entry.tenant = tenant_number(tenant_of(arrival));
+      ++tenants_[slot.entry.tenant].count;
+      count_displaceable(slot);
+    }
+  }
 }
 
 std::size_t JobQueue::tenant_number(std::string_view tenant_id) const {
@@ -58,14 +72,17 @@ void JobQueue::refresh_head(Priority priority, GroupIndex group_index) {
   group.offered = want;
 }
 
+void JobQueue::count_displaceable(const Slot& s) {
+  if (s.phase != Phase::kReady || !s.entry.displaceable) return;
+  auto& displaceable = tenants_[s.entry.tenant].displaceable[index(s.entry.priority)];
+  displaceable.emplace_hint(displaceable.end(), s.entry.arrival);
+}
+
 void JobQueue::enter_group(const Slot& s) {
   auto& entries = groups_[s.entry.group.value][index(s.entry.priority)].entries;
   const auto it = entries.emplace_hint(entries.end(), s.entry.arrival, false);
   it->second = s.phase == Phase::kReady;
-  if (s.phase == Phase::kReady && s.entry.displaceable) {
-    auto& displaceable = tenants_[s.entry.tenant].displaceable[index(s.entry.priority)];
-    displaceable.emplace_hint(displaceable.end(), s.entry.arrival);
-  }
+  count_displaceable(s);
   refresh_head(s.entry.priority, s.entry.group);
 }
 

@@ -14,6 +14,7 @@
 // displaces another tenant's entry looks at the count of each tenant.
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -50,6 +51,9 @@ struct Verdict {
 class JobQueue {
  public:
   explicit JobQueue(config::QueueConfig config, const std::vector<config::TenantConfig>& tenants = {});
+  // Other tenants, and so other shares and numbers, from now on. Every entry stays; `tenant_of` says whose it is.
+  void set_tenants(const std::vector<config::TenantConfig>& tenants,
+                   const std::function<std::string_view(Arrival)>& tenant_of);
 
   // 0: of whoever is none of the tenants, so of the operator.
   std::size_t tenant_number(std::string_view tenant_id) const;
@@ -134,6 +138,7 @@ class JobQueue {
   Slot* slot(Arrival arrival);
   const Slot* slot(Arrival arrival) const;
   void insert(const Slot& slot);
+  void count_displaceable(const Slot& slot);
   void enter_group(const Slot& slot);
   void leave_group(const Entry& entry);
   void refresh_head(Priority priority, GroupIndex group);

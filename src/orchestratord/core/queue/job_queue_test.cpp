@@ -284,6 +284,27 @@ Entry of_tenant(std::size_t tenant, Entry e) {
   return e;
 }
 
+// Entries stay where they are, each of the tenant that has it now; who is none any more has the operator's share.
+TEST(JobQueue, OtherTenantsShareThePlacesAnew) {
+  JobQueue queue(QueueConfig{.capacity = 4, .policy = QueuePolicy::kDropLru}, tenants({"gone", "stays"}));
+  const std::map<std::uint64_t, std::string> whose{{1, "gone"}, {2, "stays"}, {3, "new"}, {4, "stays"}};
+  for (const auto& [arrival, tenant] : whose) {
+    admit(queue, of_tenant(queue.tenant_number(tenant), entry(arrival, Priority::kBatch)));
+  }
+  queue.set_tenants(tenants({"stays", "new", "other"}),
+                    [&](Arrival arrival) -> std::string_view { return whose.at(arrival.value); });
+  EXPECT_EQ(queue.tenants_count(), 4U);
+  EXPECT_EQ(queue.share(), 1);
+  EXPECT_EQ(queue.tenant_number("gone"), 0U);
+  EXPECT_EQ(queue.count_of_tenant(0), 1);
+  EXPECT_EQ(queue.count_of_tenant(queue.tenant_number("stays")), 2);
+  EXPECT_EQ(queue.count_of_tenant(queue.tenant_number("new")), 1);
+  const std::size_t other = queue.tenant_number("other");
+  EXPECT_EQ(admit(queue, of_tenant(other, entry(5))).displaced, Arrival{2}) << "of the tenant that has most";
+  EXPECT_EQ(drain(queue), (std::vector<std::uint64_t>{5, 1, 3, 4}));
+  for (std::size_t tenant = 0; tenant < queue.tenants_count(); ++tenant) EXPECT_EQ(queue.count_of_tenant(tenant), 0);
+}
+
 // One tenant fills the queue; the operator and every other one still has its share, and no accepted entry ends for that.
 TEST(JobQueue, WhoHasLessThanItsShareGetsIntoAFullQueue) {
   JobQueue queue(QueueConfig{.capacity = 7}, tenants({"a", "b"}));

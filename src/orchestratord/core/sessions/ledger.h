@@ -24,6 +24,8 @@ class Ledger : Owner {
   void expire_sessions();
   std::int64_t next_expiry_ms() const { return sessions_.next_expiry_ms(); }
   void restore(std::vector<sessions::RestoredSession> sessions, const std::vector<sessions::TenantUse>& tenants);
+  // Of everybody, from now on; those who are looked up on copies are told.
+  void set_limits(const SetLimits& limits);
   // Where work begins the caller's part of a refusal is asked of copies; told when one of them is out of date.
   void publish_standing(const std::string& tenant_id) const;
 

@@ -29,11 +29,19 @@ bool is_former_tenant(const std::string& account, const std::vector<config::Tena
 }
 
 QuotaTable::QuotaTable(const config::QuotaConfig& everybody, const std::vector<config::TenantConfig>& tenants,
-                       std::optional<config::QuotaConfig> former_tenants)
-    : everybody_(everybody), former_tenants_(std::move(former_tenants)) {
+                       std::optional<config::QuotaConfig> former_tenants) {
+  set_limits(everybody, tenants, std::move(former_tenants));
+}
+
+void QuotaTable::set_limits(const config::QuotaConfig& everybody, const std::vector<config::TenantConfig>& tenants,
+                            std::optional<config::QuotaConfig> former_tenants) {
+  everybody_ = everybody;
+  former_tenants_ = std::move(former_tenants);
+  limits_.clear();
   for (const config::TenantConfig& tenant : tenants) {
     limits_[tenant.id] = tenant.quotas ? tenant.quotas->over(everybody) : everybody;
   }
+  for (auto& [account, state] : tenants_) state.kept = state.running;
 }
 
 const config::QuotaConfig& QuotaTable::limits_of(const std::string& tenant) const {
@@ -152,9 +160,17 @@ void QuotaTable::ended(const std::string& tenant) {
   State& state = tenants_[tenant];
   ASSERT(state.running > 0, "tenant {}", tenant);
   --state.running;
+  state.kept = std::min(state.kept, state.running);
 }
 
 std::int64_t QuotaTable::running(const std::string& tenant) const { return state_of(tenant).running; }
 std::int64_t QuotaTable::reserved(const std::string& tenant) const { return state_of(tenant).reserved; }
+std::int64_t QuotaTable::running_max(const std::string& tenant) const {
+  const std::int64_t limit = concurrent_max(tenant);
+  return limit == 0 ? 0 : std::max(limit, state_of(tenant).kept);
+}
+void QuotaTable::add_accounts(std::set<std::string>& out) const {
+  for (const auto& [account, state] : tenants_) out.insert(account);
+}
 
 }  // namespace llorch::orchestratord::core::sessions

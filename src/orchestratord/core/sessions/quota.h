@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,6 +38,7 @@ class QuotaTable {
     Account open, before;
     std::int64_t reserved = 0;
     std::int64_t running = 0;
+    std::int64_t kept = 0;  // of those, what ran already when the limits last changed
     // The clock shows `day`.
     void turn_to(std::int64_t day);
   };
@@ -66,6 +68,9 @@ class QuotaTable {
   // `former_tenants`: their limits; absent: those of everybody.
   QuotaTable(const config::QuotaConfig& everybody, const std::vector<config::TenantConfig>& tenants,
              std::optional<config::QuotaConfig> former_tenants = std::nullopt);
+  // Other limits from now on. What was used, is reserved and runs counts as it did; what runs above a limit runs on.
+  void set_limits(const config::QuotaConfig& everybody, const std::vector<config::TenantConfig>& tenants,
+                  std::optional<config::QuotaConfig> former_tenants);
 
   // Takes over what the store says tenants used on the day of `unix_ms`.
   void restore(const std::vector<TenantUse>& used, std::int64_t unix_ms);
@@ -92,16 +97,20 @@ class QuotaTable {
 
   std::int64_t running(const std::string& tenant) const;
   std::int64_t reserved(const std::string& tenant) const;
+  // How many may run now: its limit, or those that were not ended by a lower one. 0: no limit.
+  std::int64_t running_max(const std::string& tenant) const;
+  // Of everybody who has used, reserved or run something.
+  void add_accounts(std::set<std::string>& out) const;
 
  private:
   const config::QuotaConfig& limits_of(const std::string& tenant) const;
   const State& state_of(const std::string& tenant) const;
   State& state_on(const std::string& tenant, std::int64_t unix_ms);
 
-  const config::QuotaConfig everybody_;
-  const std::optional<config::QuotaConfig> former_tenants_;
+  config::QuotaConfig everybody_;
+  std::optional<config::QuotaConfig> former_tenants_;
   std::map<std::string, config::QuotaConfig> limits_;
-  std::map<std::string, State> tenants_;  // as many as tokens are known, and callers without one
+  std::map<std::string, State> tenants_;  // as many as tokens were ever known, and callers without one
 };
 
 }  // namespace llorch::orchestratord::core::sessions

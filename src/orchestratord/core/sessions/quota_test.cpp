@@ -64,6 +64,28 @@ TEST(Quota, WhoIsNoTenantAnyMoreRunsOneJobAtATime) {
   }
 }
 
+// Other limits find what was used, is reserved and runs; what runs above a lower one runs on.
+TEST(Quota, OtherLimitsForgetNothing) {
+  QuotaTable q({}, {});
+  q.reserve("a", 60);
+  q.settle("a", {.reserved = 60, .used = 50, .ended_unix_ms = kNoon});
+  q.reserve("a", 20);
+  for (int i = 0; i < 3; ++i) q.began("a");
+  q.set_limits({.max_concurrent_jobs = 2, .token_budget_daily = 100}, {}, std::nullopt);
+  EXPECT_TRUE(q.refusal("a", 31, kNoon));
+  EXPECT_FALSE(q.refusal("a", 30, kNoon));
+  EXPECT_EQ(q.running_max("a"), 3);
+  q.ended("a");
+  EXPECT_FALSE(q.may_run("a"));
+  EXPECT_EQ(q.running_max("a"), 2);
+  q.ended("a");
+  EXPECT_TRUE(q.may_run("a"));
+  q.set_limits({}, {}, std::nullopt);
+  EXPECT_FALSE(q.standing("a"));
+  q.set_limits({.token_budget_daily = 100}, {}, std::nullopt);
+  EXPECT_TRUE(q.refusal("a", 31, kNoon)) << "what was used while there was no limit counts";
+}
+
 // A limit of its own changes that one alone: the other stays that of everybody, until 0 says that there is none.
 TEST(Quota, WhatATenantLeavesOutIsThatOfEverybody) {
   QuotaTable q({.max_concurrent_jobs = 1, .token_budget_daily = 100},

@@ -221,5 +221,88 @@ TEST(CoreQuotas, TheLogSaysWhoseJobsEndAndAreRefused) {
   EXPECT_EQ(said, (std::vector<std::string>{"a", "a", "", "", "", ""}));
 }
 
+SetLimits limits_of(config::OrchestratordConfig config) { return SetLimits::from(config); }
+
+// A quota that comes, falls or goes while jobs run and wait: those that run go on, the others wait for no more than they must.
+TEST(CoreQuotas, OtherLimitsHoldFromTheNextStartOn) {
+  const auto with = [](config::QuotaConfig quotas) {
+    return limits_of({.quotas = quotas,
+                      .tenants = {{.id = "a", .token_file = {}, .throttle = {}, .quotas = {}},
+                                  {.id = "b", .token_file = {}, .throttle = {}, .quotas = {}}}});
+  };
+  Quotas d;
+  d.add_worker("w1", 2);
+  d.submit_as("a", "a1");
+  const ExecutionId first = d.only<Execute>().execution;
+  d.submit_as("a", "a2");
+  const ExecutionId second = d.only<Execute>().execution;
+  d.submit_as("a", "a3");
+  d.submit_as("b", "b1");
+  d.send(with({.max_concurrent_jobs = 1}));
+  EXPECT_EQ(d.started(), Ids{});
+  EXPECT_EQ(d.query("a3").reason->code, "WAITING_FOR_QUOTA");
+  d.end(first);
+  EXPECT_EQ(d.started(), Ids{"b1"}) << "it waits behind no job that a quota holds";
+  const ExecutionId other = d.only<Execute>().execution;
+  d.end(other);
+  EXPECT_EQ(d.started(), Ids{}) << "a2 runs";
+  d.send(with({.max_concurrent_jobs = 2}));
+  EXPECT_EQ(d.started(), Ids{"a3"});
+  const ExecutionId third = d.only<Execute>().execution;
+  d.submit_as("a", "a4");
+  EXPECT_EQ(d.started(), Ids{});
+  d.send(with({}));
+  d.end(second);
+  EXPECT_EQ(d.started(), Ids{"a4"});
+  d.lose(third);
+  d.after_ms(5'000);
+  d.see(d.state_of_worker("w1", 2));
+  EXPECT_EQ(d.started(), Ids{"a3"}) << "back in the queue among the jobs that no quota counts";
+}
+
+// What a tenant that is removed has submitted goes on as after a restart: one job at a time.
+TEST(CoreQuotas, JobsOfATenantThatIsRemovedGoOn) {
+  const config::TenantConfig tenant{.id = "a", .token_file = {}, .throttle = {}, .quotas = {}};
+  CoreConfig c;
+  c.tenants = {tenant};
+  Quotas d(c);
+  d.add_worker("w1", 3);
+  d.submit_as("a", "a1");
+  const ExecutionId first = d.only<Execute>().execution;
+  d.submit_as("a", "a2");
+  const ExecutionId second = d.only<Execute>().execution;
+  d.submit_as("a", "a3");
+  const ExecutionId third = d.only<Execute>().execution;
+  d.submit_as("a", "a4");
+  d.send(limits_of({}));
+  d.end(first);
+  d.end(second);
+  EXPECT_EQ(d.started(), Ids{});
+  d.end(third);
+  EXPECT_EQ(d.started(), Ids{"a4"});
+  d.submit_as("a", "a5");
+  d.send(limits_of({.tenants = {tenant}}));
+  EXPECT_EQ(d.started(), Ids{"a5"}) << "with its entry back, its limits are";
+}
+
+// Copies of limits are told with the step that changes them, also that there is none any more, and the room of a full queue is told anew.
+TEST(CoreQuotas, OtherLimitsAreTold) {
+  CoreConfig c = Quotas::with({.token_budget_daily = 40});
+  c.throttle = {.requests_per_second = 1, .burst_seconds = 1};
+  c.queue.capacity = 1;
+  Quotas d(c);
+  d.submit_as("a", "a1");
+  EXPECT_TRUE(d.only<PublishQueueRoom>().refusals.contains(""));
+  d.send(limits_of({.tenants = {{.id = "a", .token_file = {}, .throttle = {}, .quotas = {}}}}));
+  const auto told = d.only<PublishStanding>();
+  EXPECT_EQ(told.tenant_id, "a");
+  EXPECT_FALSE(told.standing.throttle || told.standing.quota);
+  const auto room = d.only<PublishQueueRoom>();
+  EXPECT_TRUE(room.refusals.contains("a")) << "it has its share";
+  EXPECT_FALSE(room.refusals.contains("")) << "the operator has a share of its own now";
+  d.send(limits_of({.quotas = {.token_budget_daily = 40}}));
+  EXPECT_TRUE(d.only<PublishStanding>().standing.quota->refusal(11, d.now.unix_ms)) << "30 are reserved";
+}
+
 }  // namespace
 }  // namespace llorch::orchestratord::core

@@ -79,9 +79,13 @@ wire::BudgetRemaining after(const Share& share, std::int64_t tokens_out, std::in
   return left;
 }
 
-SessionTable::SessionTable(config::SessionConfig config, std::size_t tenants_count)
-    : config_(std::move(config)),
-      share_(std::max<std::int64_t>(1, config_.count_max / (static_cast<std::int64_t>(tenants_count) + 1))) {}
+SessionTable::SessionTable(config::SessionConfig config, std::size_t tenants_count) : config_(std::move(config)) {
+  set_tenants_count(tenants_count);
+}
+
+void SessionTable::set_tenants_count(std::size_t tenants_count) {
+  share_ = std::max<std::int64_t>(1, config_.count_max / (static_cast<std::int64_t>(tenants_count) + 1));
+}
 
 std::vector<std::int64_t> SessionTable::restore(std::vector<RestoredSession> sessions, base::Time now) {
   std::vector<std::int64_t> useless;

@@ -68,6 +68,8 @@ class SessionTable {
   // Each of `tenants_count` tenants, and the operator, may have an equal share of the sessions, so that nobody's fill all
   // places.
   explicit SessionTable(config::SessionConfig config, std::size_t tenants_count = 0);
+  // Sessions above a share that has become smaller stay; its tenant gets no more.
+  void set_tenants_count(std::size_t tenants_count);
 
   // Takes over the stored sessions, in order of creation. Returns the keys of rows that are of no use any more.
   std::vector<std::int64_t> restore(std::vector<RestoredSession> sessions, base::Time now);
@@ -128,7 +130,7 @@ class SessionTable {
   void set_ageing(const Session& session, bool ageing);
 
   const config::SessionConfig config_;
-  const std::int64_t share_;                  // of the sessions that one tenant may have
+  std::int64_t share_ = 0;                    // of the sessions that one tenant may have
   std::map<std::int64_t, Session> sessions_;  // by key
   std::unordered_map<base::SessionId, std::int64_t> key_of_;
   std::map<std::string, std::int64_t, std::less<>> count_of_;  // sessions by tenant, none with 0

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace llorch::orchestratord::core::sessions {
 namespace {
@@ -21,11 +22,36 @@ base::Error too_fast(std::string_view what, std::string_view key, std::int64_t r
 
 }  // namespace
 
-Throttle::Throttle(const config::ThrottleConfig& everybody, const std::vector<config::TenantConfig>& tenants)
-    : everybody_(rates_of(everybody)) {
+Throttle::Throttle(const config::ThrottleConfig& everybody, const std::vector<config::TenantConfig>& tenants) {
+  set_limits(everybody, tenants, 0);
+}
+
+void Throttle::set_limits(const config::ThrottleConfig& everybody, const std::vector<config::TenantConfig>& tenants,
+                          std::int64_t now_ms) {
+  everybody_ = rates_of(everybody);
+  rates_.clear();
   for (const config::TenantConfig& tenant : tenants) {
     if (tenant.throttle) rates_[tenant.id] = rates_of(tenant.throttle->over(everybody));
   }
+  const auto carry = [&](Bucket& bucket, const Rate& before, const Rate& after) {
+    fill(bucket, before, now_ms);
+    const std::int64_t level = before.micro_per_ms == 0 ? after.burst_micro : bucket.level_micro;
+    bucket = {std::min(level, after.burst_micro), now_ms};
+  };
+  for (auto& [name, standing] : tenants_) {
+    const Rates before = std::exchange(standing.rates_, rates_of(name));
+    carry(standing.requests_, before.requests, standing.rates_.requests);
+    carry(standing.tokens_, before.tokens, standing.rates_.tokens);
+  }
+}
+
+const Throttle::Rates& Throttle::rates_of(const std::string& name) const {
+  const auto own = rates_.find(name);
+  return own == rates_.end() ? everybody_ : own->second;
+}
+
+void Throttle::add_accounts(std::set<std::string>& out) const {
+  for (const auto& [name, standing] : tenants_) out.insert(name);
 }
 
 Throttle::Rates Throttle::rates_of(const config::ThrottleConfig& config) {
@@ -61,9 +87,8 @@ std::int64_t Throttle::wait_ms(const Bucket& bucket, const Rate& rate, std::int6
 Throttle::Standing& Throttle::standing_at(const std::string& name, std::int64_t now_ms) {
   auto it = tenants_.find(name);
   if (it == tenants_.end()) {
-    const auto own = rates_.find(name);
     Standing fresh;
-    fresh.rates_ = own == rates_.end() ? everybody_ : own->second;
+    fresh.rates_ = rates_of(name);
     fresh.requests_ = {fresh.rates_.requests.burst_micro, now_ms};
     fresh.tokens_ = {fresh.rates_.tokens.burst_micro, now_ms};
     it = tenants_.emplace(name, fresh).first;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,10 @@ class Throttle {
   };
 
   explicit Throttle(const config::ThrottleConfig& everybody, const std::vector<config::TenantConfig>& tenants = {});
+  // Other limits from now on. What a tenant has left of a rate it keeps, up to the new burst; of one that it did not have it
+  // has all.
+  void set_limits(const config::ThrottleConfig& everybody, const std::vector<config::TenantConfig>& tenants,
+                  std::int64_t now_ms);
 
   // A submission of this many tokens arrives. QUOTA_EXCEEDED with policy_label and retry_after_ms, or it counts as a
   // request, once. A job larger than the whole burst passes when the bucket is full.
@@ -48,18 +53,21 @@ class Throttle {
   void accepted(const std::string& tenant, std::int64_t tokens, std::int64_t now_ms);
   // A copy for other threads. Absent: the tenant has no limit, or never came.
   std::optional<Standing> standing(const std::string& tenant) const;
+  // Of everybody who ever came.
+  void add_accounts(std::set<std::string>& out) const;
 
  private:
   static Rates rates_of(const config::ThrottleConfig& config);
+  const Rates& rates_of(const std::string& name) const;
   static Rate rate_of(double per_second, double burst_seconds);
   static void fill(Bucket& bucket, const Rate& rate, std::int64_t now_ms);
   // How long until `amount` may pass; 0: now.
   static std::int64_t wait_ms(const Bucket& bucket, const Rate& rate, std::int64_t amount);
   Standing& standing_at(const std::string& name, std::int64_t now_ms);
 
-  const Rates everybody_;
+  Rates everybody_;
   std::map<std::string, Rates> rates_;       // of those with their own
-  std::map<std::string, Standing> tenants_;  // as many as tokens are known, and callers without one
+  std::map<std::string, Standing> tenants_;  // as many as tokens were ever known, and callers without one
 };
 
 }  // namespace llorch::orchestratord::core::sessions

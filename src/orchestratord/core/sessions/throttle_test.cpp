@@ -112,6 +112,25 @@ TEST(Throttle, NeverLetsMoreThrough) {
   });
 }
 
+// What a tenant has taken is taken under other limits too; a rate that it did not have begins full.
+TEST(Throttle, OtherLimitsRefillNothing) {
+  Throttle t({.requests_per_second = 1, .burst_seconds = 10});
+  for (int i = 0; i < 8; ++i) EXPECT_FALSE(t.arrives("a", 1, 0));
+  t.set_limits({.requests_per_second = 2, .tokens_per_second = 10, .burst_seconds = 10}, {}, 1000);
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(t.arrives("a", 100, 1000)) << "two were left, and one came at the old rate";
+  EXPECT_EQ(label(t.arrives("a", 1, 1000)), "throttle.requests_per_second");
+  EXPECT_EQ(retry_ms(t.arrives("a", 1, 1000)), 500) << "the new rate";
+  t.set_limits({.requests_per_second = 2, .burst_seconds = 1},
+               {{.id = "a", .token_file = {}, .throttle = {{.requests_per_second = 0}}, .quotas = {}}}, 60'000);
+  for (int i = 0; i < 100; ++i) EXPECT_FALSE(t.arrives("a", 1, 60'000));
+  EXPECT_FALSE(t.standing("a")) << "no limit";
+  for (int i = 0; i < 2; ++i) EXPECT_FALSE(t.arrives("b", 1, 60'000));
+  t.set_limits({.requests_per_second = 2, .burst_seconds = 5}, {}, 60'000);
+  for (int i = 0; i < 10; ++i) EXPECT_FALSE(t.arrives("a", 1, 60'000));
+  EXPECT_TRUE(t.arrives("a", 1, 60'000));
+  EXPECT_TRUE(t.arrives("b", 1, 60'000)) << "a longer burst fills at the rate";
+}
+
 // A copy refuses as long as the table does, to the millisecond, and takes nothing.
 TEST(Throttle, AStandingRefusesAsTheTableDoes) {
   Throttle t({.requests_per_second = 2, .burst_seconds = 1});

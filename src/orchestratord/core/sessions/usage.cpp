@@ -1,6 +1,7 @@
 // Sessions: made and ended by clients, used and charged by jobs, ended by age. Quotas and throttles with them.
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "base/assert.h"
 #include "orchestratord/core/sessions/ledger.h"
@@ -97,6 +98,19 @@ void Ledger::expire_sessions() {
 void Ledger::restore(std::vector<sessions::RestoredSession> sessions, const std::vector<sessions::TenantUse>& tenants) {
   for (const std::int64_t key : sessions_.restore(std::move(sessions), now_)) emit(ForgetSession{key});
   quotas_.restore(tenants, now_.unix_ms);
+}
+
+void Ledger::set_limits(const SetLimits& limits) {
+  sessions_.set_tenants_count(limits.tenants.size());
+  throttle_.set_limits(limits.throttle, limits.tenants, now_.mono_ms);
+  quotas_.set_limits(limits.quotas, limits.tenants, limits.former_tenants);
+  std::set<std::string> accounts;
+  throttle_.add_accounts(accounts);
+  quotas_.add_accounts(accounts);
+  // Also who has no limit any more: a copy of the one that was would refuse.
+  for (const std::string& account : accounts) {
+    emit(PublishStanding{account, {throttle_.standing(account), quotas_.standing(account)}});
+  }
 }
 
 void Ledger::publish_standing(const std::string& tenant_id) const {
@@ -216,7 +230,7 @@ void Ledger::verify(const Jobs& jobs) const {
     ASSERT(quotas_.running(id) == sums.first && quotas_.reserved(id) == sums.second,
            "tenant {}: {} running, {} say so; {} tokens reserved, its jobs have {}", id, quotas_.running(id),
            sums.first, quotas_.reserved(id), sums.second);
-    const std::int64_t limit = quotas_.concurrent_max(id);
+    const std::int64_t limit = quotas_.running_max(id);
     ASSERT(limit == 0 || sums.first <= limit, "tenant {} runs {} of {}", id, sums.first, limit);
   }
 }

@@ -110,6 +110,28 @@ void World::worker_action(bool healthy) {
   if (!choices.empty()) choices[pick(choices.size())]();
 }
 
+// As a reload of the configuration, or a restart with another one, has it.
+void World::change_limits() {
+  const auto some = [this](std::int64_t least, std::uint64_t more) {
+    return chance(50) ? 0 : least + static_cast<std::int64_t>(pick(more));
+  };
+  config_.quotas = {.max_concurrent_jobs = some(1, 3), .token_budget_daily = some(200, 400)};
+  config_.throttle = {.requests_per_second = static_cast<double>(some(1, 4))};
+  config_.tenants.clear();
+  for (const char* id : {"t0", "t1"}) {
+    if (!chance(40)) continue;
+    config_.tenants.push_back({.id = id, .token_file = {}, .throttle = {}, .quotas = {}});
+    if (chance(50)) config_.tenants.back().quotas = config::TenantQuotaConfig{.max_concurrent_jobs = some(1, 3)};
+  }
+  config_.former_tenants = config_.quotas;
+  config_.former_tenants->max_concurrent_jobs = 1;
+  ++seen["limits changed"];
+  feed(SetLimits{.throttle = config_.throttle,
+                 .quotas = config_.quotas,
+                 .tenants = config_.tenants,
+                 .former_tenants = config_.former_tenants});
+}
+
 void World::execution_action(SimExecution& x, bool healthy) {
   const std::string source = fmt::format("relay {}", x.command.execution.value);
   if (x.aborted) {

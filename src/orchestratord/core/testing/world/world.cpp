@@ -203,6 +203,7 @@ void World::act() {
     feed(QueryJobs{{++requests_}});
     return feed(QueryPools{{++requests_}});
   }
+  if (seed_ % 3 == 1 && chance(60)) return change_limits();
   if (!chance(30)) return;
   ++seen["restart"];
   boot();

@@ -125,6 +125,7 @@ class World {
   void tell_client(const SimExecution& x);
   void kill_worker();
   void restart_pool();
+  void change_limits();
   void turn_device();
   void report(SimPool& pool);
   void tell(std::string source, Event event, bool may_be_lost = false);
