@@ -322,6 +322,8 @@ void add_config_commands(CLI::App& app, const GlobalOptions& global, ConfigOptio
   CLI::App* validate = config->add_subcommand("validate", "Check it, with the files of secrets that it names");
   validate->add_option("FILE", options.file, "Instead of the configuration file");
   validate->callback([&] { code = validate_config(global, options.file); });
+  config->add_subcommand("reload", "Have orchestratord take over tokens, tenants and their limits as they are now")
+      ->callback([&] { code = reload_config(global); });
 }
 
 void add_engine_commands(CLI::App& app, const GlobalOptions& global, std::string& name, int& code) {

@@ -120,6 +120,8 @@ int show_config_schema(const GlobalOptions& global);
 base::Result<> check_config(const GlobalOptions& global);
 // `file` in place of the configuration's; empty: that.
 int validate_config(const GlobalOptions& global, const std::string& file);
+// Asks the orchestratord of this state directory to read its configuration anew.
+int reload_config(const GlobalOptions& global);
 
 // Goes on at a terminal until the process is ended; else shows one interval.
 int watch_stack(const GlobalOptions& global, std::int64_t interval_ms);

@@ -16,6 +16,9 @@
 #include "base/run_command.h"
 #include "cli/commands.h"
 #include "cli/pager.h"
+#include "cli/stack/daemon_commands.h"
+#include "cli/stack/processes.h"
+#include "cli/terminal_text.h"
 #include "wire/check_verdict.h"
 
 extern char** environ;
@@ -143,6 +146,26 @@ int validate_config(const GlobalOptions& global, const std::string& file) {
   warn_of_owners(named);
   fmt::print("{}\n", global.json ? R"({"valid":true})" : "the configuration is valid");
   return kOk;
+}
+
+int reload_config(const GlobalOptions& global) {
+  const std::filesystem::path directory = state_directory(global);
+  if (const auto looked = stack::check_records(directory); !looked) return report(looked.error(), global.json);
+  for (const stack::RunningProcess& process : stack::running_processes(directory)) {
+    if (process.name != "orchestratord") continue;
+    if (const auto asked = stack::ask_to_reload(process); !asked) return report(asked.error(), global.json);
+    if (global.json) return fmt::print("{{\"event\":\"reload\",\"pid\":{}}}\n", process.pid), kOk;
+    print_text("orchestratord (pid {}) reads its configuration; what it takes over, or why not, its log says:\n{}\n",
+               process.pid, stack::logs_command("orchestratord"));
+    return kOk;
+  }
+  return report(
+      base::Error{base::ErrorCode::kUnreachable,
+                  fmt::format("no orchestratord runs with the state directory {}; that of a service is said by "
+                              "--state-dir",
+                              directory.string()),
+                  {}},
+      global.json);
 }
 
 }  // namespace llorch::cli

@@ -126,7 +126,10 @@ base::Result<std::filesystem::path> install(const GlobalOptions& global, const S
   std::error_code unknown;
   const std::string directory = std::filesystem::current_path(unknown).string();
   if (unknown) return base::fail(base::io_error("cannot resolve", ".", unknown.value()));
+  const std::vector<std::string> reload{command.front(), "--state-dir", TRY(absolute(state_directory(global).string())),
+                                        "config", "reload"};
   TRY(check_lines(command));
+  TRY(check_lines(reload));
   TRY(check_lines(variables));
   TRY(check_lines({directory}));
   const auto file = TRY(unit_file());
@@ -135,7 +138,7 @@ base::Result<std::filesystem::path> install(const GlobalOptions& global, const S
   std::filesystem::create_directories(file.parent_path(), ec);
   if (ec) return base::fail(base::io_error("cannot create", file.parent_path(), ec.value()));
   // A setting may hold a password, of a proxy for instance.
-  TRY(base::write_file_atomic(file, service_unit(command, variables, directory), 0600));
+  TRY(base::write_file_atomic(file, service_unit({.start = command, .reload = reload}, variables, directory), 0600));
   TRY(systemctl({"daemon-reload"}));
   TRY(systemctl({"enable", kUnit}));
   TRY(systemctl({"restart", kUnit}));

@@ -24,13 +24,18 @@ std::string quoted(const std::string& text, std::string_view doubled) {
 // systemd replaces specifiers (%) in both, and variables ($) in commands.
 constexpr std::string_view kOfCommands = "%$", kOfVariables = "%";
 
+std::string line_of(const std::vector<std::string>& command) {
+  std::string line;
+  for (const std::string& argument : command) line += (line.empty() ? "" : " ") + quoted(argument, kOfCommands);
+  return line;
+}
+
 }  // namespace
 
-std::string service_unit(const std::vector<std::string>& command, const std::vector<std::string>& variables,
+std::string service_unit(const ServiceCommands& commands, const std::vector<std::string>& variables,
                          const std::string& directory) {
-  std::string line, environment, place;
+  std::string environment, place;
   for (const char c : directory) place += c == '%' ? "%%" : std::string(1, c);
-  for (const std::string& argument : command) line += (line.empty() ? "" : " ") + quoted(argument, kOfCommands);
   for (const std::string& variable : variables) {
     environment += fmt::format("Environment={}\n", quoted(variable, kOfVariables));
   }
@@ -40,6 +45,7 @@ Description=llama-orch: language models of this user
 [Service]
 WorkingDirectory=-{}
 {}ExecStart={}
+ExecReload={}
 Restart=on-failure
 # A driver or an address may come later than this service: no GPU (exit 4, as of other refusals) and a failed bind (1) are tried again.
 RestartSec=5
@@ -55,7 +61,7 @@ NoNewPrivileges=yes
 [Install]
 WantedBy=default.target
 )",
-                     place, environment, line);
+                     place, environment, line_of(commands.start), line_of(commands.reload));
 }
 
 }  // namespace llorch::cli

@@ -90,13 +90,13 @@ class Event:
 class EventStream:
     """One connection to an event stream. Iterate for events; ends when the connection does."""
 
-    def __init__(self, url, path, last_event_id=None, timeout_s=HANG_S, body=None, metrics=False):
+    def __init__(self, url, path, last_event_id=None, timeout_s=HANG_S, body=None, metrics=False, headers=None):
         """`body`: of a POST that is answered with a stream; else it is asked for with GET. `metrics`: those events as well."""
         self.metrics = metrics
         time.sleep(LAG_S)
         parsed = urllib.parse.urlsplit(url)
         self.connection = http.client.HTTPConnection(parsed.hostname, parsed.port, timeout=timeout_s)
-        headers = {"Accept": "text/event-stream"}
+        headers = {"Accept": "text/event-stream", **(headers or {})}
         if last_event_id:
             headers["Last-Event-ID"] = last_event_id
         if body is None:

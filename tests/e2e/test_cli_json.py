@@ -18,7 +18,7 @@ NAME = MODEL.stem
 # value, or one a line where it says that it goes on.
 SUCCEED = {
     "up": [*UP, "--cpu", "--detach", "--model", str(MODEL)],
-    "version": [], "doctor": [], "engine list": [], "config show": [], "config schema": [], "config validate": [],
+    "version": [], "doctor": [], "engine list": [], "config show": [], "config schema": [], "config validate": [], "config reload": [],
     "run": [NAME, "Once upon a time", "--max-tokens", "4", "--seed", "7"],
     "show": ["JOB"], "attach": ["JOB"], "cancel": ["JOB"], "ps": [], "queue": [], "top": [], "ls": [],
     "verify": ["JOB", "--prompt", "Once upon a time"],

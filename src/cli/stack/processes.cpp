@@ -115,4 +115,14 @@ base::Result<> stop_process(const RunningProcess& process, const StopLimits& lim
                                                      process.pid, limits.kill.count()));
 }
 
+base::Result<> ask_to_reload(const RunningProcess& process) {
+  const PidFd fd(process.pid);
+  if (fd.valid() && still_runs(process) && fd.signal(SIGHUP)) return {};
+  if (fd.valid() && errno == EPERM) {
+    return base::fail(ErrorCode::kIoError, fmt::format("{} (pid {}) is another user's: ask as that user, or as root",
+                                                       process.name, process.pid));
+  }
+  return base::fail(ErrorCode::kUnreachable, fmt::format("{} has ended", process.name));
+}
+
 }  // namespace llorch::cli::stack

@@ -30,5 +30,7 @@ struct StopLimits {
 };
 // SIGTERM, then SIGKILL, until `process` has ended; success if it had already. TIMEOUT if even SIGKILL did not help.
 base::Result<> stop_process(const RunningProcess& process, const StopLimits& limits);
+// SIGHUP: a running orchestratord reads its configuration anew. Errors: UNREACHABLE (it has ended), IO_ERROR (it is somebody else's).
+base::Result<> ask_to_reload(const RunningProcess& process);
 
 }  // namespace llorch::cli::stack

@@ -96,6 +96,16 @@ TEST_F(ProcessesTest, StopSparesAnotherProcessWithTheSamePid) {
   EXPECT_EQ(signal_that_ended(child), SIGKILL);
 }
 
+TEST_F(ProcessesTest, AReloadIsAskedOfTheProcessItNamesAlone) {
+  const pid_t child = sleeper(false);
+  const auto ticks = base::process_start_ticks(child).value();
+  EXPECT_EQ(ask_to_reload({.name = "x", .pid = child, .start_ticks = ticks - 1}).error().code,
+            base::ErrorCode::kUnreachable);
+  EXPECT_EQ(::waitpid(child, nullptr, WNOHANG), 0);
+  EXPECT_TRUE(ask_to_reload({.name = "x", .pid = child, .start_ticks = ticks}));
+  EXPECT_EQ(signal_that_ended(child), SIGHUP) << "the sleeper has no configuration";
+}
+
 TEST_F(ProcessesTest, ADirectoryThatCannotBeReadIsNoEmptyOne) {
   EXPECT_TRUE(check_records(directory_));
   EXPECT_TRUE(check_records(directory_ / "absent"));

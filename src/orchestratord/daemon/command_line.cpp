@@ -44,6 +44,17 @@ int exit_code_of_start(const base::Error& error) {
   return is_of_another_version ? 5 : exit_code_of(error);
 }
 
+// As at the start, from the same places.
+void reload(Orchestrator& orchestrator, const CommandLine& command_line) {
+  auto options = load_options(command_line);
+  const base::Result<> outcome =
+      options ? orchestrator.reload(*std::move(options)) : base::fail(std::move(options).error());
+  if (outcome) return;
+  base::log_event(base::LogLevel::kError, "config.not_reloaded", {},
+                  "The configuration is refused; orchestratord goes by the one it had.",
+                  {{"error_code", outcome.error().name()}, {"error", outcome.error().message}});
+}
+
 base::Result<> serve(const CommandLine& command_line) {
   auto options = TRY(load_options(command_line));
   base::init_logging({.component = "orchestratord",
@@ -57,7 +68,8 @@ base::Result<> serve(const CommandLine& command_line) {
   };
   const auto orchestrator = TRY(Orchestrator::open(std::move(options)));
   base::announce(base::Announce::kOut, fmt::format(R"({{"event":"listening","bind":"{}"}})", orchestrator->bind()));
-  const int signal = base::wait_for_stop_signal();
+  int signal = base::wait_for_stop_or_reload_signal();
+  for (; signal == SIGHUP; signal = base::wait_for_stop_or_reload_signal()) reload(*orchestrator, command_line);
   base::log_event(base::LogLevel::kInfo, "shutdown", {}, "orchestratord stops.", {{"signal", signal}});
   orchestrator->stop();
   if (!taken_over) return {};
@@ -222,7 +234,7 @@ int run_orchestratord(int argc, const char* const* argv) {
   }
   if (command_line.backup_file || command_line.restore_file) return run_copy(command_line);
   if (command_line.checks) return run_check(command_line);
-  base::block_stop_signals();
+  base::block_stop_and_reload_signals();
   const auto outcome = command_line.pair_pool   ? pair_pool(command_line)
                        : command_line.take_over ? take_over(command_line)
                                                 : serve(command_line);

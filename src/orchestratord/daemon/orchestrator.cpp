@@ -12,9 +12,11 @@
 #include "base/build_id.h"
 #include "base/file.h"
 #include "base/file_reads.h"
+#include "base/join.h"
 #include "base/log.h"
 #include "base/process.h"
 #include "orchestratord/daemon/core_thread.h"
+#include "orchestratord/daemon/live_keys.h"
 #include "orchestratord/daemon/run_file.h"
 #include "orchestratord/daemon/shell.h"
 #include "orchestratord/models/known_models.h"
@@ -85,6 +87,7 @@ struct Orchestrator::Parts {
   std::optional<Shell> shell;
   std::optional<daemon::CoreThread> core;
   std::optional<net::Server> server;
+  std::vector<net::http::Credential> credentials;  // of callers that the server knows now
   net::Timer hub_timer, relay_timer, trace_timer;
 
   base::Result<> lock_directory();
@@ -94,6 +97,8 @@ struct Orchestrator::Parts {
   void make_parts();
   void make_spans();
   base::Result<> serve();
+  net::http::AuthRules with_pools(net::http::AuthRules rules) const;
+  base::Result<> reload(OrchestratorOptions loaded);
   void record_run(const std::string& address);
   void stop();
 };
@@ -259,6 +264,16 @@ base::Result<net::ServerOptions> server_options_of(const OrchestratorOptions& op
   out.browsers = {.hosts = config.hosts, .cors_origins = config.cors_origins, .cors_key = "orchestratord.cors_origins"};
   return out;
 }
+
+// Of those in `of`, how many have a token, or are a caller, that is not in `others`.
+std::size_t count_missing(const std::vector<net::http::Credential>& of,
+                          const std::vector<net::http::Credential>& others) {
+  return static_cast<std::size_t>(std::ranges::count_if(of, [&](const net::http::Credential& credential) {
+    return std::ranges::none_of(others, [&](const net::http::Credential& other) {
+      return other.token_sha256 == credential.token_sha256 && other.principal.account == credential.principal.account;
+    });
+  }));
+}
 }  // namespace
 
 base::Result<> Orchestrator::check(const OrchestratorOptions& options) {
@@ -273,7 +288,8 @@ base::Result<> Orchestrator::check(const OrchestratorOptions& options) {
 
 base::Result<> Orchestrator::Parts::serve() {
   net::ServerOptions server_options = TRY(server_options_of(options));
-  server_options.auth.find_more = [this](const base::Sha256Digest& digest) { return access->caller_of(digest); };
+  credentials = server_options.auth.credentials;
+  server_options.auth = with_pools(std::move(server_options.auth));
   server_options.begins_traces = spans.has_value();
   std::vector<http::Api::Route> routes = shell->routes();
   for (http::Api::Gateway& gateway : shell->gateways(options.config.orchestratord.gateways)) {
@@ -287,6 +303,41 @@ base::Result<> Orchestrator::Parts::serve() {
   TRY(server->start());
   hub_timer = runtime->every(1000 / kTicksPerS, [this] { shell->tick_streams(); });
   relay_timer = runtime->every(1000, [this] { shell->tick_relay(); });
+  return {};
+}
+
+net::http::AuthRules Orchestrator::Parts::with_pools(net::http::AuthRules rules) const {
+  rules.find_more = [this](const base::Sha256Digest& digest) { return access->caller_of(digest); };
+  return rules;
+}
+
+base::Result<> Orchestrator::Parts::reload(OrchestratorOptions loaded) {
+  TRY(check(loaded));
+  const auto running = shell->live_config().get();
+  const Changes changes = changes_between(*running, loaded.config);
+  // What is bound stays bound: a loopback address in the file is no reason to let callers in without a token.
+  loaded.config = with_callers_of(*running, loaded.config);
+  net::ServerOptions server_options = TRY(server_options_of(loaded));
+  TRY(net::check_options(server_options));
+  if (server_options.auth.credentials.empty() && !credentials.empty()) {
+    return base::fail(ErrorCode::kConfigInvalid,
+                      "this configuration has no token, and callers need one now; set auth.token_file, or restart "
+                      "orchestratord to serve everybody on this machine");
+  }
+  const std::size_t tenants = loaded.config.orchestratord.tenants.size();
+  const std::vector<net::http::Credential> before = std::exchange(credentials, server_options.auth.credentials);
+  shell->set_config(std::move(loaded.config));
+  server->set_auth(with_pools(std::move(server_options.auth)));
+  base::log_event(base::LogLevel::kInfo, "config.reloaded", {}, "orchestratord goes by its configuration as it is now.",
+                  {{"changed", base::join(changes.applied, ", ")},
+                   {"tenants", tenants},
+                   {"tokens_added", count_missing(credentials, before)},
+                   {"tokens_revoked", count_missing(before, credentials)}});
+  if (!changes.left.empty()) {
+    base::log_event(base::LogLevel::kWarn, "config.needs_restart", {},
+                    "Keys of the configuration have changed that count from the next start on.",
+                    {{"keys", base::join(changes.left, ", ")}});
+  }
   return {};
 }
 
@@ -354,6 +405,8 @@ base::Result<> Orchestrator::take_over_store(OrchestratorOptions options) {
 
 Orchestrator::Orchestrator(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 Orchestrator::~Orchestrator() { stop(); }
+
+base::Result<> Orchestrator::reload(OrchestratorOptions loaded) { return parts_->reload(std::move(loaded)); }
 
 void Orchestrator::stop() {
   if (parts_) parts_->stop();

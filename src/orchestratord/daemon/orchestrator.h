@@ -48,6 +48,10 @@ class Orchestrator {
   Orchestrator& operator=(const Orchestrator&) = delete;
   ~Orchestrator();  // stop()
 
+  // Goes by `loaded` from now on as far as that is possible alive: its callers, and what they may take. What differs besides is named
+  // in the log and stays as it was. REQUIRES: one thread, and stop() is not called meanwhile. Errors: as of check(), and CONFIG_INVALID
+  // where callers would need no token any more; then nothing has changed.
+  base::Result<> reload(OrchestratorOptions loaded);
   // "127.0.0.1:8080", with the real port.
   const std::string& bind() const { return bind_; }
   // Refuses new work, ends running attempts without a verdict (the next process replays them), cuts the streams, closes

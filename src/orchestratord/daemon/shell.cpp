@@ -62,6 +62,7 @@ base::Result<LiveRequests> read_live_jobs(const store::RestoredState& state) {
 
 Shell::Shell(Options options)
     : options_(std::move(options)),
+      live_config_(*options_.config),
       port_(options_.post),
       hub_({.limits = options_.config->orchestratord.stream,
             .clock = options_.clock,
@@ -123,9 +124,17 @@ Shell::Shell(Options options)
 // as they go.
 Shell::~Shell() { port_.drop_all(); }
 
+// The core hears of a tenant before any of its requests does, so it knows the limits by then.
+void Shell::set_config(config::Config config) {
+  auto limits = core::SetLimits::from(config.orchestratord);
+  live_config_.set(std::move(config));
+  options_.post(std::move(limits));
+}
+
 http::Context Shell::make_context() {
   http::Context context;
   context.config = options_.config;
+  context.live_config = &live_config_;
   context.clock = options_.clock;
   context.entropy = options_.entropy;
   context.request_executor = options_.request_executor;

@@ -73,6 +73,10 @@ class Shell {
   void tick_streams() { hub_.tick(); }
   void tick_relay() { relay_.tick(); }  // once a second
 
+  // Requests and the core go by this configuration from now on. REQUIRES: nothing but callers and their limits differs.
+  void set_config(config::Config config);
+  const http::LiveConfig& live_config() const { return live_config_; }
+
   // From here on new work is refused, and a client that goes cancels nothing.
   void begin_stop() { stopping_ = true; }
   void abort_clients() { hub_.abort_clients(); }
@@ -88,6 +92,7 @@ class Shell {
   // In order of dependency: what is declared later may use what is declared earlier.
   const Options options_;
   std::atomic<bool> stopping_{false};
+  http::LiveConfig live_config_;
   http::CorePort port_;
   http::AdmissionBoard board_;
   streams::StreamHub hub_;

@@ -15,6 +15,7 @@
 #include "orchestratord/http/admission_board.h"
 #include "orchestratord/http/core_port.h"
 #include "orchestratord/http/job_directory.h"
+#include "orchestratord/http/live_config.h"
 #include "orchestratord/http/metrics.h"
 #include "orchestratord/models/catalog.h"
 #include "orchestratord/models/model_names.h"
@@ -26,7 +27,8 @@
 namespace llorch::orchestratord::http {
 
 struct Context {
-  const config::Config* config = nullptr;
+  const config::Config* config = nullptr;  // of the start: of callers and their limits ask the live one
+  const LiveConfig* live_config = nullptr;
   const base::Clock* clock = nullptr;
   base::Entropy* entropy = nullptr;  // thread-safe: the system's
   net::Executor* request_executor =
@@ -63,9 +65,6 @@ bool serves(const wire::WorkerInfo& worker);
 std::vector<std::string> model_names(const Context& context);
 // The one of them that `spelled` means. Errors: MODEL_NOT_FOUND.
 base::Result<std::string> model_name(const Context& context, std::string_view spelled);
-
-// Whether anybody's requests are counted at all.
-bool limits_rates(const Context& context);
 
 // Answers with the error's envelope and counts it. Retriable refusals carry a retry_after_ms.
 void refuse(const Context& context, const net::ExchangePtr& exchange, base::Error error);

@@ -142,7 +142,8 @@ void Meta::version(const net::Request&, const net::ExchangePtr& exchange) {
 void Meta::capabilities(const net::Request&, const net::ExchangePtr& exchange) {
   context_.core->ask<core::AnswerQueryPools>(
       core::QueryPools{}, [this, exchange](const core::AnswerQueryPools& answer) {
-        const config::OrchestratordConfig& config = context_.config->orchestratord;
+        const auto snapshot = context_.live_config->get();
+        const config::OrchestratordConfig& config = snapshot->orchestratord;
         wire::CapabilitiesReply out;
         out.api_version = std::string(kApiVersion);
         out.version = std::string(base::kVersion);
@@ -166,7 +167,8 @@ void Meta::capabilities(const net::Request&, const net::ExchangePtr& exchange) {
 }
 
 void Meta::settings(const net::Request&, const net::ExchangePtr& exchange) {
-  exchange->respond(net::http::json_response(200, R"({"settings":)" + config::redacted_json(*context_.config) +
+  exchange->respond(net::http::json_response(200, R"({"settings":)" +
+                                                      config::redacted_json(*context_.live_config->get()) +
                                                       R"(,"schema":)" + config::config_json_schema() + "}"));
 }
 

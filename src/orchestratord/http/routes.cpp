@@ -74,16 +74,6 @@ base::Result<std::string> model_name(const Context& context, std::string_view sp
   return base::fail(base::ErrorCode::kModelNotFound, "no model has this name; GET /v1/models lists those that are");
 }
 
-bool limits_rates(const Context& context) {
-  const config::OrchestratordConfig& config = context.config->orchestratord;
-  const auto limits = [](const config::ThrottleConfig& rates) {
-    return rates.requests_per_second > 0 || rates.tokens_per_second > 0;
-  };
-  return limits(config.throttle) || std::ranges::any_of(config.tenants, [&](const config::TenantConfig& tenant) {
-           return tenant.throttle && limits(tenant.throttle->over(config.throttle));
-         });
-}
-
 void refuse(const Context& context, const net::ExchangePtr& exchange, base::Error error) {
   const base::ErrorInfo& row = base::info(error.code);
   context.metrics->error(row.name);
@@ -112,8 +102,8 @@ net::HeadCheck Api::may_submit_again() {
 }
 
 net::Handler Api::counted(net::Handler then, Arrival what) {
-  if (!limits_rates(context_)) return then;
   return [this, what, then = std::move(then)](net::Request request, net::ExchangePtr exchange) {
+    if (!context_.live_config->limits_rates()) return then(std::move(request), std::move(exchange));
     core::CountArrival arrival{.request = {}, .tenant_id = request.peer.principal.account};
     context_.core->ask<core::AnswerArrival>(std::move(arrival),
                                             [this, what, then, request = std::move(request),

@@ -464,8 +464,9 @@ void BatchRunner::resume() {
     for (const Blob* blob : context_.blobs->list(form->kind())) tenants.insert(blob->facts.tenant_id);
   }
   for (const std::string& tenant_id : tenants) schedule(tenant_id);
-  const std::int64_t left = std::ranges::count_if(unfinished(), [this](const auto& batch) {
-    return core::sessions::is_former_tenant(batch.second.account, context_.config->orchestratord.tenants);
+  const auto config = context_.live_config->get();
+  const std::int64_t left = std::ranges::count_if(unfinished(), [&config](const auto& batch) {
+    return core::sessions::is_former_tenant(batch.second.account, config->orchestratord.tenants);
   });
   if (left > 0) {
     base::log_event(base::LogLevel::kWarn, "tenants.removed", {},

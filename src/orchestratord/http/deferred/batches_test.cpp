@@ -50,6 +50,7 @@ class BatchesOfBothApis : public testing::Test {
                  {.directory = directory_, .tenant_bytes_max = tenant_bytes_max, .clock = &clock_}, entropy_)
                  .value();
     context_.config = &config_;
+    context_.live_config = &live_config_;
     context_.clock = &clock_;
     context_.entropy = &entropy_;
     context_.metrics = &metrics_;
@@ -117,6 +118,7 @@ class BatchesOfBothApis : public testing::Test {
   base::SystemEntropy entropy_;
   std::filesystem::path directory_;
   config::Config config_;
+  LiveConfig live_config_{config_};
   base::ManualClock clock_;
   std::atomic<bool> stopping_{false};
   Metrics metrics_{{.engine_version = {}, .algorithm = {}}};

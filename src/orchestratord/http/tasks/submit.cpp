@@ -62,7 +62,8 @@ std::int64_t within_the_day(const Context& context, const std::string& account, 
                             std::int64_t prompt_tokens, std::int64_t most) {
   auto left = context.board->tokens_left(account, context.clock->now());
   if (!left) {  // nothing of it is used
-    const auto& config = context.config->orchestratord;
+    const auto snapshot = context.live_config->get();
+    const auto& config = snapshot->orchestratord;
     const auto tenant = std::ranges::find(config.tenants, account, &config::TenantConfig::id);
     const bool has_own = tenant != config.tenants.end() && tenant->quotas;
     const config::QuotaConfig quotas = has_own ? tenant->quotas->over(config.quotas) : config.quotas;

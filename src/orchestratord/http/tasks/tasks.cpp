@@ -223,7 +223,7 @@ void Tasks::find_stored(const base::JobId& job_id, const net::http::Principal& c
 
 void Tasks::find_counted(const base::JobId& job_id, const net::http::Principal& caller,
                          std::function<void(const store::JobRecord&)> then, Refused refused) {
-  if (!limits_rates_) return find_stored(job_id, caller, std::move(then), std::move(refused));
+  if (!context_.live_config->limits_rates()) return find_stored(job_id, caller, std::move(then), std::move(refused));
   core::CountArrival arrival{.request = {}, .tenant_id = caller.account};
   context_.core->ask<core::AnswerArrival>(
       std::move(arrival),

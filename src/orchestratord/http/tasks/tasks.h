@@ -10,11 +10,11 @@
 
 namespace llorch::orchestratord::http::tasks {
 
-// Thread-safe. REQUIRES: `context` and `submitter` outlive it; the context has its configuration.
+// Thread-safe. REQUIRES: `context` and `submitter` outlive it.
 class Tasks {
  public:
   Tasks(const Context& context, Submitter& submitter, KeptResults& kept_results)
-      : context_(context), submitter_(submitter), kept_results_(kept_results), limits_rates_(limits_rates(context)) {}
+      : context_(context), submitter_(submitter), kept_results_(kept_results) {}
 
   // With ?stream=true or ?wait=true, the answer is the job's stream or its result instead of a 202. REQUIRES: on the
   // request executor's thread; so does preview(), which tells what submit() would do now.
@@ -81,7 +81,6 @@ class Tasks {
   const Context& context_;
   Submitter& submitter_;
   KeptResults& kept_results_;
-  const bool limits_rates_;
 };
 
 }  // namespace llorch::orchestratord::http::tasks

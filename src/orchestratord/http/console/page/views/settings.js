@@ -23,7 +23,7 @@ export function mount(root) {
   const body = h("tbody");
   const table = h("table", { class: "settings" }, h("thead", {}, h("tr", {}, ["Key", "Value", "Default"].map((name) => h("th", { scope: "col" }, name)))), body);
   root.append(h("h1", {}, "Settings"),
-    h("p", { class: "muted" }, "As orchestratord read them when it started. Names of files with secrets are left out."),
+    h("p", { class: "muted" }, "As orchestratord goes by them. Names of files with secrets are left out."),
     h("div", { class: "toolbar" }, search, h("label", { class: "choice" }, only, "Only what differs from the default"), shown), problem, h("div", { class: "panel table-wrap" }, table));
   let rows = [];
   function draw() {
