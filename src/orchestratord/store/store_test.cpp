@@ -638,8 +638,10 @@ TEST(Store, NumbersThatNoJobHasAreNotRead) {
     const TempDir dir;
     {
       auto store = open_in(dir);
-      ASSERT_TRUE(admit(*store, admission("job-1")));
-      ASSERT_TRUE(apply(*store, finished("job-1")));
+      for (const char* id : {"job-1", "job-2"}) {  // of one session, for whose sums they are read as well
+        ASSERT_TRUE(admit(*store, in_session(id, 7)));
+        ASSERT_TRUE(apply(*store, finished(id)));
+      }
     }
     {
       auto database = sqlite::Database::open({.path = (dir.path() / "orchestrator.db").string()}).value();

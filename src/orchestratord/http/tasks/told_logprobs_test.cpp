@@ -20,9 +20,10 @@ TEST(ToldLogprobs, OfAnOutputHaveABound) {
   const auto refused = check_told_tokens(sampling, 12484);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, base::ErrorCode::kInvalidParams);
-  EXPECT_NE(refused.error().message.find("max_tokens is 12484; with 20 of the likeliest ones each, log-probabilities of "
-                                         "at most 12483 tokens of output are told"),
-            std::string::npos)
+  EXPECT_NE(
+      refused.error().message.find("max_tokens is 12484; with 20 of the likeliest ones each, log-probabilities of "
+                                   "at most 12483 tokens of output are told"),
+      std::string::npos)
       << refused.error().message;
 }
 

@@ -419,13 +419,20 @@ base::Result<std::vector<core::sessions::RestoredSession>> PostgresBackend::sess
   const Rows rows = TRY(query(
       Query("SELECT s.session_key, s.session_id, s.created_at, s.touched_at, s.token_budget, s.time_budget_ms, "
             "s.cost_budget_nano, s.prompt_token_cost_nano, s.output_token_cost_nano, s.turns + count(j.job_id), "
-            "s.tokens_in + coalesce(sum(" LLORCH_COUNT("j.tokens_in") ") FILTER (WHERE j.completed_at IS NOT NULL AND j.attempts > 0), "
-            "0)::bigint, "
-            "s.tokens_out + coalesce(sum(" LLORCH_COUNT("j.tokens_generated") ") FILTER (WHERE j.completed_at IS NOT NULL), 0)::bigint, "
-            "s.decode_time_ms + coalesce(sum(" LLORCH_COUNT("j.decode_time_ms") ") FILTER (WHERE j.completed_at IS NOT NULL), 0)::bigint, "
-            "coalesce(max(j.created_at), 0), coalesce(max(j.completed_at), 0) "
-            "FROM sessions s LEFT JOIN jobs j ON j.session_key = s.session_key "
-            "GROUP BY s.session_key ORDER BY s.created_at, s.session_key")));
+            "s.tokens_in + coalesce(sum(" LLORCH_COUNT(
+                "j.tokens_in") ") FILTER (WHERE j.completed_at IS NOT NULL AND j.attempts > 0), "
+                               "0)::bigint, "
+                               "s.tokens_out + coalesce(sum(" LLORCH_COUNT(
+                                   "j.tokens_generated") ") FILTER (WHERE j.completed_at IS NOT NULL), 0)::bigint, "
+                                                         "s.decode_time_ms + coalesce(sum(" LLORCH_COUNT(
+                                                             "j.decode_time_ms") ") FILTER (WHERE j.completed_at IS "
+                                                                                 "NOT NULL), 0)::bigint, "
+                                                                                 "coalesce(max(j.created_at), 0), "
+                                                                                 "coalesce(max(j.completed_at), 0) "
+                                                                                 "FROM sessions s LEFT JOIN jobs j ON "
+                                                                                 "j.session_key = s.session_key "
+                                                                                 "GROUP BY s.session_key ORDER BY "
+                                                                                 "s.created_at, s.session_key")));
   return rows.read([](const Values& values) {
     std::vector<core::sessions::RestoredSession> sessions;
     for (int i = 0; i < values.count(); ++i) sessions.push_back(read_session(RowView{values, i}));

@@ -34,20 +34,20 @@ inline constexpr int kJobColumns = 33;
 // A count of a row for a sum, which numbers that no job has would make overflow: they are none.
 #define LLORCH_COUNT(column) "CASE WHEN " column " BETWEEN 0 AND 281474976710656 THEN " column " ELSE 0 END"
 // What a job's tenant is charged for it.
-#define LLORCH_TENANT_TOKENS                      \
-  "CASE WHEN params LIKE '" LLORCH_CHARGED_PARAMS \
-  "%' THEN 0 ELSE (" LLORCH_COUNT("tokens_generated") ") + CASE WHEN attempts > 0 THEN " LLORCH_COUNT("tokens_in") " ELSE 0 END END"
+#define LLORCH_TENANT_TOKENS                                                       \
+  "CASE WHEN params LIKE '" LLORCH_CHARGED_PARAMS "%' THEN 0 ELSE (" LLORCH_COUNT( \
+      "tokens_generated") ") + CASE WHEN attempts > 0 THEN " LLORCH_COUNT("tokens_in") " ELSE 0 END END"
 // When the day began on which a job ended.
 #define LLORCH_DAY_OF_JOB "completed_at - completed_at % 86400000"
 // Tenant and tokens of the jobs that ended on the day that begins at the time of the parameter, or later.
-#define LLORCH_TENANT_USE(parameter)                                                            \
+#define LLORCH_TENANT_USE(parameter) \
   "SELECT tenant_id, CAST(sum(tokens) AS BIGINT) FROM (SELECT tenant_id, " LLORCH_TENANT_TOKENS \
   " AS tokens "                                                                                 \
   "FROM jobs WHERE completed_at >= " parameter                                                  \
   " UNION ALL SELECT tenant_id, " LLORCH_COUNT("tokens") " FROM tenant_use "                                        \
   "WHERE day_begin_at >= " parameter ") AS used GROUP BY tenant_id ORDER BY tenant_id"
 // What the jobs of a query that names them `gone` add to their session.
-#define LLORCH_SESSION_SUMS                                                                                      \
+#define LLORCH_SESSION_SUMS \
   "session_key, count(*) AS turns, "                                                                             \
   "CAST(sum(CASE WHEN attempts > 0 THEN " LLORCH_COUNT("tokens_in") " ELSE 0 END) AS BIGINT) AS tokens_in, "                         \
   "CAST(sum(" LLORCH_COUNT("tokens_generated") ") AS BIGINT) AS tokens_out, CAST(sum(" LLORCH_COUNT("decode_time_ms") ") AS BIGINT) AS decode_time_ms, " \
@@ -156,7 +156,8 @@ JobRecord read_job(const Row& row) {
 template <class Row>
 LiveJob read_live_job(const Row& row) {
   LiveJob live{read_job(row), read_payload(row, kJobColumns)};
-  if (!live.payload && row.optional_integer(kJobColumns) && !live.job.unreadable) live.job.unreadable = bad_row("key_slot");
+  if (!live.payload && row.optional_integer(kJobColumns) && !live.job.unreadable)
+    live.job.unreadable = bad_row("key_slot");
   if (const auto seq = row.optional_integer(kJobColumns + 3)) {
     take_count(live.job, live.job.progress.tokens_out, *seq, "last_event_seq");
     live.job.progress.tokens_out = tokens_before(live.job.progress.tokens_out.value_or(0));

@@ -278,9 +278,9 @@ base::Result<> remove_finished(Database& database, Removal& removal) {
 }
 
 base::Result<FinishedJobs> finished_jobs(Database& database) {
-  const StatementUse row(
-      *TRY(database.statement("SELECT tenant_id, count(*), sum(" LLORCH_COUNT("record_bytes") "), max(completed_at) FROM jobs "
-                              "WHERE completed_at IS NOT NULL GROUP BY tenant_id")));
+  const StatementUse row(*TRY(database.statement("SELECT tenant_id, count(*), sum(" LLORCH_COUNT(
+      "record_bytes") "), max(completed_at) FROM jobs "
+                      "WHERE completed_at IS NOT NULL GROUP BY tenant_id")));
   FinishedJobs finished;
   while (TRY(row->step())) {
     finished.records[row->text(0)] = {.count = row->integer(1), .bytes = row->integer(2)};

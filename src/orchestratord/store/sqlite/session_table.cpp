@@ -27,12 +27,19 @@ base::Result<std::vector<core::sessions::RestoredSession>> all_sessions(Database
   const StatementUse row(*TRY(database.statement(
       "SELECT s.session_key, s.session_id, s.created_at, s.touched_at, s.token_budget, s.time_budget_ms, "
       "s.cost_budget_nano, s.prompt_token_cost_nano, s.output_token_cost_nano, s.turns + count(j.job_id), "
-      "s.tokens_in + coalesce(sum(" LLORCH_COUNT("j.tokens_in") ") FILTER (WHERE j.completed_at IS NOT NULL AND j.attempts > 0), 0), "
-      "s.tokens_out + coalesce(sum(" LLORCH_COUNT("j.tokens_generated") ") FILTER (WHERE j.completed_at IS NOT NULL), 0), "
-      "s.decode_time_ms + coalesce(sum(" LLORCH_COUNT("j.decode_time_ms") ") FILTER (WHERE j.completed_at IS NOT NULL), 0), "
-      "coalesce(max(j.created_at), 0), coalesce(max(j.completed_at), 0) "
-      "FROM sessions s LEFT JOIN jobs j ON j.session_key = s.session_key "
-      "GROUP BY s.session_key ORDER BY s.created_at, s.session_key")));
+      "s.tokens_in + coalesce(sum(" LLORCH_COUNT(
+          "j.tokens_in") ") FILTER (WHERE j.completed_at IS NOT NULL AND j.attempts > 0), 0), "
+                         "s.tokens_out + coalesce(sum(" LLORCH_COUNT(
+                             "j.tokens_generated") ") FILTER (WHERE j.completed_at IS NOT NULL), 0), "
+                                                   "s.decode_time_ms + coalesce(sum(" LLORCH_COUNT(
+                                                       "j.decode_time_ms") ") FILTER (WHERE j.completed_at IS NOT "
+                                                                           "NULL), 0), "
+                                                                           "coalesce(max(j.created_at), 0), "
+                                                                           "coalesce(max(j.completed_at), 0) "
+                                                                           "FROM sessions s LEFT JOIN jobs j ON "
+                                                                           "j.session_key = s.session_key "
+                                                                           "GROUP BY s.session_key ORDER BY "
+                                                                           "s.created_at, s.session_key")));
   std::vector<core::sessions::RestoredSession> sessions;
   while (TRY(row->step())) sessions.push_back(read_session(*row));
   return sessions;
