@@ -195,18 +195,17 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
           fmt::format("all {} connections of this server have a request; try again shortly", options_.connections_max),
           {}}.with("retry_after_ms", kRetryAfterMs));
     }
-    const http::AuthRules& auth = options_.auth;
+    const auto auth = rules();
     const auto page = http::check_browser(options_.browsers,
                                           {.headers = head.headers,
                                            .local_address = head.local_address,
-                                           .token_needed = !auth.credentials.empty() && !auth.optional_on_loopback});
+                                           .token_needed = !auth->credentials.empty() && !auth->optional_on_loopback});
     if (!page) return refused(page.error());
     const http::Headers cors = *page ? http::cors_headers(**page) : http::Headers{};
     auto target = http::parse_target(head.target);
     if (target && *page && http::is_preflight(head.method, *head.headers)) return preflight(std::move(*target));
     const http::Gateway* gateway = http::gateway_of(options_.gateways, head.target);
     const bool is_open = target && !head.headers->get("Authorization") && is_open_route(head.method, *target);
-    const auto auth = rules();
     auto principal = is_open ? base::Result<http::Principal>(http::nobody())
                              : http::authorize(*auth, {.headers = head.headers,
                                                        .peer_address = head.peer_address,
