@@ -116,10 +116,6 @@ void Configurations::call(ir::RuleId rule, Item caller) {
   const auto end = pending_.begin() + static_cast<std::ptrdiff_t>(pending_count_);
   auto it = std::find_if(pending_.begin(), end, [&](const PendingCall& other) { return other.rule == rule; });
   if (it == end) {
-    if (pending_count_ == kItemsMax) {
-      overflowed_ = true;
-      return;
-    }
     if (pending_count_ == pending_.size()) pending_.emplace_back();
     it = pending_.begin() + static_cast<std::ptrdiff_t>(pending_count_++);
     it->rule = rule;
@@ -177,6 +173,7 @@ ConfigurationId Configurations::settle() {
     if (all.size() > 2 * kItemsMax || cost_ + cost > kMovesMax) overflowed_ = true;
   }
   cost_ += returns * (1 + all.size() / kComparisons);
+  overflowed_ = overflowed_ || cost_ > kMovesMax;
   std::erase_if(all, [&](const Item& item) { return item.place.state != kOver.state && rules_->is_over(item.place); });
   if (std::exchange(overflowed_, false) || all.size() > kItemsMax) return kOverflowedConfiguration;
   std::ranges::sort(all);

@@ -319,13 +319,27 @@ void Stream::pump(const ClientPtr& client, std::int64_t now_ms) {
       case Next::kMore: write(*client, bytes, now_ms); break;
       case Next::kWait: return pump_metrics(*client, now_ms);
       case Next::kDiverged: client->counts = false; return end_with(*client, diverged_error(), now_ms);
-      case Next::kLast:
-        client->ended = true;
-        write(*client, bytes, now_ms);
-        client->exchange->end();
-        client->renderer = nullptr;
-        return;
+      case Next::kLast: return end_whole(*client, bytes, now_ms);
     }
+  }
+}
+
+// `bytes`: the last of its stream.
+void Stream::end_whole(Client& client, std::string_view bytes, std::int64_t now_ms) {
+  client.ended = true;
+  write(client, bytes, now_ms);
+  client.exchange->end();
+  client.renderer = nullptr;
+}
+
+// All that follows the terminal event, however much waits in the socket.
+void Stream::send_rest(Client& client) {
+  while (!client.ended) {
+    std::string& bytes = thread_bytes();
+    const Next next = advance(log_, client.cursor, *client.renderer, kWriteBytes, bytes);
+    if (next == Next::kLast) return end_whole(client, bytes, now_ms_);
+    if (next != Next::kMore) return client.exchange->abort();
+    write(client, bytes, now_ms_);
   }
 }
 
@@ -449,8 +463,13 @@ std::optional<std::int64_t> Stream::tick(std::int64_t now_ms) {
 void Stream::abort_clients() {
   const std::lock_guard lock(mutex_);
   for (const ClientPtr& client : clients_) {
-    // One that has its terminal event is complete, and one whose answer is due gets it.
-    if (!client->ended && !client->is_answer_due) client->exchange->abort();
+    // One that has its terminal event is complete, one that came to it gets the rest, and one whose answer is due gets it.
+    if (client->ended || client->is_answer_due) continue;
+    if (client->cursor.has_ended) {
+      send_rest(*client);
+    } else {
+      client->exchange->abort();
+    }
   }
 }
 

@@ -150,6 +150,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
   bool make_room_for(const Client& newest);
   void send_away(Client& client);
   void end_with(Client& client, const base::Error& error, std::int64_t now_ms);
+  void end_whole(Client& client, std::string_view bytes, std::int64_t now_ms);
+  void send_rest(Client& client);
   void write(Client& client, std::string_view bytes, std::int64_t now_ms);
   void on_drained(const ClientPtr& client);
   void on_closed(const ClientPtr& client, net::CloseReason reason);

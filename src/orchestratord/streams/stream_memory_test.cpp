@@ -264,6 +264,21 @@ TEST_F(RepeatingReaders, HoldOneOfTheClosingEventsAtATime) {
   EXPECT_EQ(reader->received_.size(), (1 + RepeatingRenderer::kRepeated) * kOutputBytes);
 }
 
+// A stop comes while a reader takes the closing events.
+TEST_F(RepeatingReaders, GetTheRestOfAnEndedStreamAtAStop) {
+  const StreamPtr stream = running("job-1");
+  const auto reader = attach_repeating(stream);
+  say(stream);
+  finish(stream);
+  while (reader->received_.size() <= kOutputBytes) reader->take(reader->queue_.size());
+  ASSERT_FALSE(reader->ended_);
+  stream->abort_clients();
+  EXPECT_TRUE(reader->ended_);
+  EXPECT_FALSE(reader->aborted_);
+  reader->take(reader->queue_.size());
+  EXPECT_EQ(reader->received_.size(), (1 + RepeatingRenderer::kRepeated) * kOutputBytes);
+}
+
 TEST_F(RepeatingReaders, CountForTheTenantOfTheirStream) {
   const StreamPtr stream = running("job-1");
   const auto reader = attach_repeating(stream);

@@ -175,7 +175,7 @@ void Gateway::submit_next(const std::shared_ptr<Admissions>& admissions) {
                      .long_outputs = tasks::LongOutputs::kCut,
                      .counted = index == 0,
                      .jobs_to_come = answer.choices - index - 1,
-                     .jobs_of_answer = answer.stream ? 1 : answer.choices,
+                     .jobs_of_answer = answer.stream || !answer.logprobs ? 1 : answer.choices,
                      .keeps_preparation = choice + 1 < per_prompt,
                      .prepared = std::move(admissions->prepared)},
                     [this, admissions](base::Result<tasks::Admission> admission) {

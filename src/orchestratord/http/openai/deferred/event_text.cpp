@@ -72,6 +72,7 @@ void ResumedRenderer::end(const wire::EndEvent& event, const streams::EventId& i
 bool ResumedRenderer::more(std::string& out) {
   if (!inner_->more(events_)) return false;
   pass(out);
+  std::string().swap(events_);  // an event of these may be as long as the output
   return true;
 }
 

@@ -36,7 +36,7 @@ class ResumedRenderer final : public streams::Renderer {
   void metrics(const wire::MetricsEvent&, std::string&) override {}
   void end(const wire::EndEvent& event, const streams::EventId& id, std::string& out) override;
   bool more(std::string& out) override;
-  std::size_t bytes_held() const override { return inner_->bytes_held(); }
+  std::size_t bytes_held() const override { return inner_->bytes_held() + events_.capacity(); }
   void error(const wire::ErrorBody& error, const std::optional<streams::EventId>& id, std::string& out) override;
   void keep_alive(std::string& out) override { inner_->keep_alive(out); }
 
