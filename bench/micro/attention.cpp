@@ -50,19 +50,20 @@ struct Case {
 // Pages of several sequences, dealt out in a random order.
 struct Caches {
   std::vector<std::uint16_t> elements;
-  std::vector<std::byte*> pages;  // [sequences, pages_each]
+  std::vector<std::byte*> pages;  // [sequences, pages_each], aligned as a backend's are
   std::size_t pages_each = 0, sequences = 0;
 
   explicit Caches(const Case& c) : pages_each((c.positions + kPagePositions - 1) / kPagePositions) {
     sequences = std::max<std::size_t>(1, kCacheBytes / (pages_each * c.page_bytes()));
     const std::size_t count = pages_each * sequences, page_elements = c.page_bytes() / 2;
-    elements.reserve(count * page_elements);
-    ::madvise(reinterpret_cast<void*>((reinterpret_cast<std::uintptr_t>(elements.data()) + 4095) / 4096 * 4096),
-              count * c.page_bytes() / 4096 * 4096, MADV_HUGEPAGE);
+    constexpr std::size_t kLarge = 2u << 20;
+    elements.reserve(count * page_elements + kLarge / 2);
+    const auto begin = (reinterpret_cast<std::uintptr_t>(elements.data()) + kLarge - 1) / kLarge * kLarge;
+    ::madvise(reinterpret_cast<void*>(begin), count * c.page_bytes(), MADV_HUGEPAGE);
     std::mt19937 random(5);
-    for (std::size_t i = 0; i < count * page_elements; ++i)
+    for (std::size_t i = 0; i < elements.capacity(); ++i)
       elements.push_back(compute::float_to_half(static_cast<float>(random() % 2001) * 0.001f - 1.0f));
-    for (std::size_t i = 0; i < count; ++i) pages.push_back(reinterpret_cast<std::byte*>(elements.data() + i * page_elements));
+    for (std::size_t i = 0; i < count; ++i) pages.push_back(reinterpret_cast<std::byte*>(begin) + i * c.page_bytes());
     std::ranges::shuffle(pages, random);
   }
 };
@@ -71,7 +72,8 @@ void attend(benchmark::State& state, const Case& c) {
   Caches caches(c);
   const Kernels& kernels = compute::cpu::kernels(c.isa);
   const std::size_t stride = caches.pages_each * kPagePositions + 16;
-  std::vector<float> q(c.heads() * kLatentKey), out(c.heads() * kLatent), scores(c.heads() * stride);
+  std::vector<float> q(c.heads() * kLatentKey), out(c.heads() * kLatent), scored(c.heads() * stride + 16);
+  auto* scores = reinterpret_cast<float*>((reinterpret_cast<std::uintptr_t>(scored.data()) + 63) / 64 * 64);
   std::mt19937 random(3);
   for (float& value : q) value = static_cast<float>(random() % 2001) * 0.0002f - 0.2f;
   const std::uint32_t sequence = 0, position = static_cast<std::uint32_t>(c.positions - 1);
@@ -93,7 +95,7 @@ void attend(benchmark::State& state, const Case& c) {
                                 .latent_dim = kLatent,
                                 .key_dim = kLatentKey,
                                 .scale = 0.1f,
-                                .scores = scores.data(),
+                                .scores = scores,
                                 .scores_stride = stride},
                                {0, (c.heads() + compute::cpu::kLatentHeads - 1) / compute::cpu::kLatentHeads});
     } else {
@@ -106,7 +108,7 @@ void attend(benchmark::State& state, const Case& c) {
                          .heads = c.heads(),
                          .scale = 0.1f,
                          .rows = 1,
-                         .scores = scores.data(),
+                         .scores = scores,
                          .scores_stride = stride},
                         {0, kKvHeads});
     }

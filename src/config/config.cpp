@@ -156,24 +156,35 @@ base::Result<bj::object> read_yaml(const std::filesystem::path& path, const bj::
 
 }  // namespace
 
+namespace {
+// The file that the environment names, where no option does.
+const char* file_by_variable(const ConfigSources& sources) {
+  const char* name = sources.file || !sources.getenv ? nullptr : sources.getenv(kFileVariable);
+  return name != nullptr && *name != '\0' ? name : nullptr;
+}
+}  // namespace
+
+std::optional<std::filesystem::path> configuration_file(const ConfigSources& sources) {
+  if (sources.file) return sources.file;
+  if (const char* name = file_by_variable(sources)) return name;
+  std::error_code ec;
+  const std::filesystem::path path = base::default_config_path();
+  return std::filesystem::exists(path, ec) ? std::optional(path) : std::nullopt;
+}
+
 base::Result<Config> load_config(const ConfigSources& sources) {
   const bj::object schema = Codec<Config>::schema({});
   bj::value merged = bj::object{};
   std::string origin = "the built-in defaults";
-  const char* variable = sources.file || !sources.getenv ? nullptr : sources.getenv(kFileVariable);
-  const bool by_variable = variable != nullptr && *variable != '\0';
-  const std::filesystem::path path = sources.file  ? *sources.file
-                                     : by_variable ? variable
-                                                   : base::default_config_path();
-  std::error_code ec;
   // One that is named and not there is a mistake: without it callers would need no token.
-  if (sources.file || by_variable || std::filesystem::exists(path, ec)) {
-    auto file = read_yaml(path, schema);
+  if (const auto path = configuration_file(sources)) {
+    auto file = read_yaml(*path, schema);
     if (!file) {
+      const bool by_variable = file_by_variable(sources) != nullptr;
       return config_error(file.error().message + (by_variable ? fmt::format(" ({} names it)", kFileVariable) : ""));
     }
     merged = std::move(*file);
-    origin = path.string();
+    origin = path->string();
   }
   std::vector<std::pair<std::string, const bj::object*>> keys;
   leaves(schema, "", keys);

@@ -348,6 +348,8 @@ struct ConfigSources {
 // (OC-CONFIG-6001: unknown keys are errors). Environment: LLORCH_<DOTTED_KEY_WITH_UNDERSCORES>, e.g.
 // LLORCH_ORCHESTRATORD_QUEUE_CAPACITY.
 base::Result<Config> load_config(const ConfigSources& sources);
+// The file that load_config() reads; none: there is none at the default path.
+std::optional<std::filesystem::path> configuration_file(const ConfigSources& sources);
 // The dotted keys whose values differ, in the schema's order; a list or a mapping is one key.
 std::vector<std::string> changed_keys(const Config& before, const Config& after);
 // Deterministic JSON Schema of the file (OC-CONFIG-6010).

@@ -83,6 +83,8 @@ def test_tokens_and_limits_change_while_jobs_run(tmp_path):
         config.file.write_text("orchestratord:\n  no_such_key: 1\n")
         line = reload(stack, "config.not_reloaded")
         assert line["error_code"] == "CONFIG_INVALID" and "no_such_key" in line["error"], line
+        config.file.write_text("")  # as an editor may hold it for a moment
+        assert "is empty" in reload(stack, "config.not_reloaded")["error"]
         config.write({"leaks": ("y", ""), "other": ("b", "")})
         (tmp_path / "leaks").chmod(0o644)
         assert "chmod 600" in reload(stack, "config.not_reloaded")["error"]

@@ -44,11 +44,21 @@ int exit_code_of_start(const base::Error& error) {
   return is_of_another_version ? 5 : exit_code_of(error);
 }
 
-// As at the start, from the same places.
-void reload(Orchestrator& orchestrator, const CommandLine& command_line) {
-  auto options = load_options(command_line);
-  const base::Result<> outcome =
-      options ? orchestrator.reload(*std::move(options)) : base::fail(std::move(options).error());
+// As at the start, from the same places. `file`: the configuration file of the start. One that an editor holds empty or is about to
+// rename, or a pipe that was read, is no configuration without tenants.
+base::Result<> try_reload(Orchestrator& orchestrator, const CommandLine& command_line,
+                          const std::optional<std::filesystem::path>& file) {
+  std::error_code ec;
+  if (file && (!std::filesystem::is_regular_file(*file, ec) || std::filesystem::file_size(*file, ec) == 0)) {
+    return base::fail(base::ErrorCode::kConfigInvalid,
+                      fmt::format("{} is empty or is no file any more; ask again once it is whole", file->string()));
+  }
+  return orchestrator.reload(TRY(load_options(command_line)));
+}
+
+void reload(Orchestrator& orchestrator, const CommandLine& command_line,
+            const std::optional<std::filesystem::path>& file) {
+  const base::Result<> outcome = try_reload(orchestrator, command_line, file);
   if (outcome) return;
   base::log_event(base::LogLevel::kError, "config.not_reloaded", {},
                   "The configuration is refused; orchestratord goes by the one it had.",
@@ -56,6 +66,7 @@ void reload(Orchestrator& orchestrator, const CommandLine& command_line) {
 }
 
 base::Result<> serve(const CommandLine& command_line) {
+  const auto file = config::configuration_file(command_line.sources);
   auto options = TRY(load_options(command_line));
   base::init_logging({.component = "orchestratord",
                       .level = base::parse_log_level(options.config.log.level, base::LogLevel::kInfo),
@@ -69,7 +80,7 @@ base::Result<> serve(const CommandLine& command_line) {
   const auto orchestrator = TRY(Orchestrator::open(std::move(options)));
   base::announce(base::Announce::kOut, fmt::format(R"({{"event":"listening","bind":"{}"}})", orchestrator->bind()));
   int signal = base::wait_for_stop_or_reload_signal();
-  for (; signal == SIGHUP; signal = base::wait_for_stop_or_reload_signal()) reload(*orchestrator, command_line);
+  for (; signal == SIGHUP; signal = base::wait_for_stop_or_reload_signal()) reload(*orchestrator, command_line, file);
   base::log_event(base::LogLevel::kInfo, "shutdown", {}, "orchestratord stops.", {{"signal", signal}});
   orchestrator->stop();
   if (!taken_over) return {};
@@ -234,7 +245,11 @@ int run_orchestratord(int argc, const char* const* argv) {
   }
   if (command_line.backup_file || command_line.restore_file) return run_copy(command_line);
   if (command_line.checks) return run_check(command_line);
-  base::block_stop_and_reload_signals();
+  if (command_line.pair_pool || command_line.take_over) {
+    base::block_stop_signals();
+  } else {
+    base::block_stop_and_reload_signals();
+  }
   const auto outcome = command_line.pair_pool   ? pair_pool(command_line)
                        : command_line.take_over ? take_over(command_line)
                                                 : serve(command_line);

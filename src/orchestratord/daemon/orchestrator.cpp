@@ -270,7 +270,8 @@ std::size_t count_missing(const std::vector<net::http::Credential>& of,
                           const std::vector<net::http::Credential>& others) {
   return static_cast<std::size_t>(std::ranges::count_if(of, [&](const net::http::Credential& credential) {
     return std::ranges::none_of(others, [&](const net::http::Credential& other) {
-      return other.token_sha256 == credential.token_sha256 && other.principal.account == credential.principal.account;
+      return other.token_sha256 == credential.token_sha256 && other.principal.account == credential.principal.account &&
+             other.principal.role == credential.principal.role;
     });
   }));
 }
