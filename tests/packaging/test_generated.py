@@ -99,7 +99,7 @@ def test_units_verify(repository, tmp_path):
         pytest.skip("systemd-analyze is not installed (Debian: systemd)")
     for unit in (repository / "packaging/systemd").glob("*.service"):
         # The programs of this build in place of those that the package installs; its pages are tested above.
-        text = unit.read_text(encoding="utf-8").replace("/usr/lib/llorch", str(BIN))
+        text = unit.read_text(encoding="utf-8").replace("/usr/lib/llorch", str(BIN)).replace("/usr/bin/llorch", str(BIN / "llorch"))
         (tmp_path / unit.name).write_text(re.sub(r"(?m)^Documentation=.*\n", "", text), encoding="utf-8")
     units = sorted(tmp_path.iterdir())
     assert len(units) == 2

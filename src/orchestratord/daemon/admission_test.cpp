@@ -125,7 +125,7 @@ TEST_F(AdmissionTest, AnAnswerThatWouldTellTooManyLogprobsIsRefused) {
                                                    R"("echo":true,"logprobs":20}})",
                                                    prompt));
   EXPECT_EQ(prompts.status, 400) << prompts.body;
-  EXPECT_NE(prompts.body.find("9000 tokens or more"), std::string::npos) << prompts.body;
+  EXPECT_NE(prompts.body.find("15000 tokens or more"), std::string::npos) << prompts.body;
   EXPECT_NE(prompts.body.find(R"("param":"prompt")"), std::string::npos) << prompts.body;
   wait_until([&] { return client_->get("/v2/tasks?live=true").body == R"({"tasks":[]})"; }, "no job to be left");
 }
