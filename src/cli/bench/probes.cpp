@@ -51,13 +51,17 @@ __attribute__((target("avx2"))) void read_words(const std::uint64_t* words, std:
 constexpr std::uint64_t kChains = 10;  // independent sums: more than an instruction's latency times its pipes
 constexpr std::uint64_t kRounds = 4'000'000;
 
-// Each body takes `rounds` times kChains instructions; the operands are unknown to the compiler. Returns products of one.
+// Each body takes `rounds` times kChains instructions; the compiler knows neither operands nor sums, or it makes one sum for all.
+// Returns products of one.
 __attribute__((target("avx512f,avx512vnni"))) std::uint64_t integers_avx512(std::uint64_t rounds) {
   __m512i a = _mm512_set1_epi8(1), b = a, sums[kChains] = {};
   asm volatile("" : "+x"(a), "+x"(b));
   for (std::uint64_t i = 0; i < rounds; ++i) {
 #pragma GCC unroll 10
-    for (__m512i& sum : sums) sum = _mm512_dpbusd_epi32(sum, a, b);
+    for (__m512i& sum : sums) {
+      sum = _mm512_dpbusd_epi32(sum, a, b);
+      asm volatile("" : "+v"(sum));
+    }
   }
 #pragma GCC unroll 10
   for (__m512i& sum : sums) asm volatile("" : : "x"(sum));
@@ -97,7 +101,10 @@ __attribute__((target("avx512f"))) std::uint64_t floats_avx512(std::uint64_t rou
   asm volatile("" : "+x"(a), "+x"(b));
   for (std::uint64_t i = 0; i < rounds; ++i) {
 #pragma GCC unroll 10
-    for (__m512& sum : sums) sum = _mm512_fmadd_ps(sum, a, b);
+    for (__m512& sum : sums) {
+      sum = _mm512_fmadd_ps(sum, a, b);
+      asm volatile("" : "+v"(sum));
+    }
   }
 #pragma GCC unroll 10
   for (__m512& sum : sums) asm volatile("" : : "x"(sum));
@@ -109,7 +116,10 @@ __attribute__((target("avx2,fma"))) std::uint64_t floats_avx2(std::uint64_t roun
   asm volatile("" : "+x"(a), "+x"(b));
   for (std::uint64_t i = 0; i < rounds; ++i) {
 #pragma GCC unroll 10
-    for (__m256& sum : sums) sum = _mm256_fmadd_ps(sum, a, b);
+    for (__m256& sum : sums) {
+      sum = _mm256_fmadd_ps(sum, a, b);
+      asm volatile("" : "+x"(sum));
+    }
   }
 #pragma GCC unroll 10
   for (__m256& sum : sums) asm volatile("" : : "x"(sum));
