@@ -154,14 +154,12 @@ base::Result<bj::object> read_yaml(const std::filesystem::path& path, const bj::
   }
 }
 
-}  // namespace
-
-namespace {
 // The file that the environment names, where no option does.
 const char* file_by_variable(const ConfigSources& sources) {
   const char* name = sources.file || !sources.getenv ? nullptr : sources.getenv(kFileVariable);
   return name != nullptr && *name != '\0' ? name : nullptr;
 }
+
 }  // namespace
 
 std::optional<std::filesystem::path> configuration_file(const ConfigSources& sources) {
