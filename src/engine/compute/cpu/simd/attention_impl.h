@@ -92,6 +92,16 @@ struct PageData {
   const typename Kv::Element* next;
   LLORCH_INLINE PageData from(std::size_t i) const { return {now + i, next + i}; }
 };
+// Pages of a row's sequence, one after the other; `work(page, position it begins with)`.
+template <class Kv, class Work>
+LLORCH_INLINE void for_pages(const KvPages& pages, std::size_t row, const Visible& seen, const Work& work) {
+  const auto page = [&](std::size_t p) {
+    return reinterpret_cast<const typename Kv::Element*>(page_of(pages, row, p));
+  };
+  for (std::size_t at = 0; at < seen.end; at += kPagePositions)
+    work(PageData<Kv>{page(at), page(at + kPagePositions < seen.end ? at + kPagePositions : at)}, at);
+}
+
 template <int kCount, class Element>
 LLORCH_INLINE void prefetch_elements(const Element* p) {
   constexpr int kLine = 64 / sizeof(Element);

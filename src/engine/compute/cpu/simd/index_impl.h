@@ -3,7 +3,6 @@
 // scores[p] = scale * sum over heads, increasing, of w_h relu(q_h . k_p), for all positions of a row's pages.
 template <class Kv>
 inline void index_row(const IndexScoresArgs& args, std::size_t row, float* scores) {
-  using Element = typename Kv::Element;
   const std::size_t end = static_cast<std::size_t>(args.pages.positions[row]) + 1;
   const Visible seen{.begin = 0, .end = end, .base = 0, .origin = 0};
   const AttentionArgs scoring{.layout = {.type = args.type, .kv_heads = 1, .key_dim = args.key_dim, .value_dim = 0},
@@ -11,9 +10,7 @@ inline void index_row(const IndexScoresArgs& args, std::size_t row, float* score
                               .scores_stride = kPagePositions};
   const float *q = args.q + row * args.q_stride, *weights = args.weights + row * args.q_stride;
   const F32x16 scale = set1(args.scale), zero = set1(0.0f);
-  for (std::size_t at = 0; at < end; at += kPagePositions) {
-    const auto page = [&](std::size_t p) { return reinterpret_cast<const Element*>(page_of(args.pages, row, p)); };
-    PageData<Kv> keys{page(at), page(at + kPagePositions < end ? at + kPagePositions : at)};
+  for_pages<Kv>(args.pages, row, seen, [&](PageData<Kv> keys, std::size_t at) {
     for_head_tiles(args.heads, [&](auto tile, std::size_t h) {
       page_scores<Kv, decltype(tile)::value>(scoring, q + h * args.key_dim, keys, at, seen,
                                              args.head_scores + h * kPagePositions);
@@ -25,7 +22,7 @@ inline void index_row(const IndexScoresArgs& args, std::size_t row, float* score
         sum = fma(set1(weights[h]), max(zero, load(args.head_scores + h * kPagePositions + b)), sum);
       store(scores + at + b, mul(sum, scale));
     }
-  }
+  });
 }
 
 inline void index_scores(const IndexScoresArgs& args, Range rows) {

@@ -13,16 +13,6 @@ LLORCH_INLINE void mask_chosen(float* scores, std::size_t count, const std::uint
   }
 }
 
-// Pages of a row's sequence, one after the other; `work(page, position it begins with)`.
-template <class Kv, class Work>
-LLORCH_INLINE void for_pages(const KvPages& pages, std::size_t row, const Visible& seen, const Work& work) {
-  const auto page = [&](std::size_t p) {
-    return reinterpret_cast<const typename Kv::Element*>(page_of(pages, row, p));
-  };
-  for (std::size_t at = 0; at < seen.end; at += kPagePositions)
-    work(PageData<Kv>{page(at), page(at + kPagePositions < seen.end ? at + kPagePositions : at)}, at);
-}
-
 // Scores, then e^(score - max), of `heads` heads from `head` on; totals of the softmax.
 template <class Kv>
 LLORCH_INLINE void latent_scores(const LatentAttentionArgs& args, std::size_t row, std::size_t head, std::size_t heads,
