@@ -2,6 +2,7 @@
 // One row of the table jobs as a JobRecord, whichever database it comes from.
 #include <algorithm>
 #include <bit>
+#include <boost/config.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -31,8 +32,11 @@ inline constexpr int kJobColumns = 33;
 
 // How JobRecord::params of a job begins whose tenant is charged nothing for it, because it stands for one that was charged.
 #define LLORCH_CHARGED_PARAMS "{\"charged\":true,"
-// A count of a row for a sum, which numbers that no job has would make overflow: they are none.
-#define LLORCH_COUNT(column) "CASE WHEN " column " BETWEEN 0 AND 281474976710656 THEN " column " ELSE 0 END"
+// More than any count or time of a job is: sums of what is below, and times it is added to, do not overflow.
+#define LLORCH_COUNT_MAX 281474976710656
+// A count of a row for a sum; a number that no job has is none.
+#define LLORCH_COUNT(column) \
+  "CASE WHEN " column " BETWEEN 0 AND " BOOST_STRINGIZE(LLORCH_COUNT_MAX) " THEN " column " ELSE 0 END"
 // What a job's tenant is charged for it.
 #define LLORCH_TENANT_TOKENS                                                       \
   "CASE WHEN params LIKE '" LLORCH_CHARGED_PARAMS "%' THEN 0 ELSE (" LLORCH_COUNT( \
@@ -87,10 +91,8 @@ std::optional<T> decoded(const std::string& text) {
   auto read = wire::decode<T>(text);
   return read ? std::optional(*std::move(read)) : std::nullopt;
 }
-// What is summed and added to times: far below where that overflows.
 inline void take_count(JobRecord& job, std::int64_t& value, std::int64_t read, std::string_view column) {
-  constexpr std::int64_t kCountMax = 1LL << 48;
-  take(job, value, read >= 0 && read <= kCountMax ? std::optional(read) : std::nullopt, column);
+  take(job, value, read >= 0 && read <= LLORCH_COUNT_MAX ? std::optional(read) : std::nullopt, column);
 }
 inline void take_count(JobRecord& job, std::optional<std::int64_t>& value, std::optional<std::int64_t> read,
                        std::string_view column) {
