@@ -57,7 +57,7 @@ TEST_P(GpuPair, AgreesWithTheReferenceAndItself) {
   EXPECT_TRUE(same_bits(score({.chunk = 7, .slots = 2}), logits)) << "beside an empty slot";
   {
     const auto engine = load(model_, {}, devices());
-    EXPECT_EQ(engine->facts().numerics, "cuda-3/tp2");
+    EXPECT_EQ(engine->facts().numerics, "cuda-4/tp2");
     EXPECT_TRUE(engine->check_residency());
     for (const std::uint32_t rank : {0U, 1U})
       EXPECT_EQ(engine->memory_plan(rank).total_bytes(), group_.backends[rank]->memory_used_bytes());

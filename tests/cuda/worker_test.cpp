@@ -87,7 +87,7 @@ std::vector<std::string> run(bool on_device, engine::plan::StepMeasures* measure
   const auto tokenizer = text::Tokenizer::create(engine::io::read_tokenizer_data(file).value()).value();
   worker::sampling::Constraints constraints(tokenizer);
   const base::SystemClock clock;
-  EngineLoop loop(*engine, options, tokenizer, {.model_digest = "sha256:x", .numerics = "cuda-3"}, clock);
+  EngineLoop loop(*engine, options, tokenizer, {.model_digest = "sha256:x", .numerics = "cuda-4"}, clock);
   std::vector<std::shared_ptr<Transcript>> transcripts;
   for (const wire::ExecuteRequest& request : requests()) {
     auto spec = worker::make_sequence_spec(request, tokenizer, engine->facts().context_tokens, 0).value();

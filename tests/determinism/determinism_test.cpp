@@ -150,7 +150,7 @@ TEST(SharedModel, NothingAroundARequestChangesItsBits) {
     const auto report =
         run_matrix({.model = fixture(family).path, .requests_max = full() ? 0U : 8U, .quick = true}, two, clock);
     ASSERT_TRUE(report) << report.error().message;
-    EXPECT_EQ(report->facts.numerics, "cpu-1/tp2");
+    EXPECT_EQ(report->facts.numerics, "cpu-2/tp2");
     for (const Mismatch& mismatch : report->mismatches) ADD_FAILURE() << family << ": " << describe(mismatch);
   }
 }

@@ -41,7 +41,7 @@ def test_a_split_model_is_shared_by_two_devices(split):
     """SYS-3.3.1 SYS-6.3.3 ORCH-3052"""
     text, job = run(split)
     assert job["status"] == "completed" and text, job
-    assert job["receipt"]["numerics"] == "cpu-1/tp2"
+    assert job["receipt"]["numerics"] == "cpu-2/tp2"
     worker = split.ready_worker()
     assert worker["gpu_id"] == "cpu,cpu"
     by_device = worker["vram_bytes_by_device"]

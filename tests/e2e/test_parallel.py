@@ -24,7 +24,7 @@ def test_two_devices_agree_with_one_to_rounding_and_with_themselves_to_the_bit(t
     assert trace(tmp_path, "--out", one).returncode == 0
     done = trace(tmp_path, "--device", "cpu,cpu", "--out", two, "--against", one, "--tolerance", "0.01")
     assert done.returncode == 0 and "all equal" in done.stdout, done.stdout + done.stderr
-    assert json.loads(two.read_text().splitlines()[0])["numerics"] == "cpu-1/tp2"
+    assert json.loads(two.read_text().splitlines()[0])["numerics"] == "cpu-2/tp2"
     for options in (["--chunk", "3"], ["--chunk", "1", "--threads", "4"]):
         done = trace(tmp_path, "--device", "cpu,cpu", "--against", two, *options)
         assert "all equal" in done.stdout, done.stdout + done.stderr
@@ -49,7 +49,7 @@ def test_a_worker_on_two_devices_says_so_and_repeats_itself(tmp_path):
         )
         try:
             url = "http://" + json.loads(worker.stdout.readline())["bind"]
-            assert request(url, path="/health").json["numerics"] == "cpu-1/tp2"
+            assert request(url, path="/health").json["numerics"] == "cpu-2/tp2"
             job = {"job_id": f"job-{run}", "prompt": "Once upon a time", "max_tokens": 16, "temperature": 0.8, "seed": 5}
             body = request(url, "POST", "/execute", job).body.decode()
             tokens = [json.loads(line)["t"] for line in re.findall(r"event: token\ndata: (.*)\n", body)]

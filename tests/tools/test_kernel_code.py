@@ -13,12 +13,12 @@ TYPES = {3: "Q8_0", 4: "Q4_0", 9: "Q2_K", 10: "Q3_K", 11: "Q4_K", 12: "Q5_K", 13
 TILES = {
     "avx2": [("packed_tile", (rows,)) for rows in range(1, 5)] + [("slab_tile", (rows, 1)) for rows in range(1, 5)],
     "avxvnni": [("packed_tile", (rows,)) for rows in (1, 2)] + [("slab_tile", (rows, 1)) for rows in range(1, 5)],
-    "avx512": [("packed_tile", (rows,)) for rows in range(1, 9)] + [("slab_tile", (rows, groups)) for rows in range(1, 5) for groups in (1, 2)],
+    "avx512": [("packed_tile", (rows,)) for rows in range(1, 9)] + [("slab_tile", (rows, groups)) for rows in range(1, 7) for groups in (1, 2)],
 }
 
 SYMBOL = re.compile(r"^[0-9a-f]+ <(?:void )?[\w:]*::\(anonymous namespace\)::(\w+)<.*?QuantWeights<\([\w:]*DType\)(\d+)>((?:, \d+)*) ?>\(.*>:$")
 INSTRUCTION = re.compile(r"^\s*([0-9a-f]+):\s+(.*?)\s*$")
-JUMP = re.compile(r"^j\w+\s+([0-9a-f]+)\b")
+JUMP = re.compile(r"^j(?!mp)\w+\s+([0-9a-f]+)\b")
 STACK_VECTOR = re.compile(r"(?=.*%[xyz]mm\d)(?=.*\(%r[sb]p)")
 
 
@@ -35,7 +35,7 @@ def functions(text):
 
 
 def in_loops(code):
-    """The instructions between a jump back and where it goes."""
+    """The instructions between a conditional jump back and where it goes: one without condition comes from a rare case that stands behind."""
     loops = [(int(match[1], 16), address) for address, text in code if (match := JUMP.match(text)) and int(match[1], 16) <= address]
     return [text for address, text in code if any(begin <= address <= end for begin, end in loops)]
 

@@ -20,7 +20,7 @@ struct CpuBackendOptions {
 // processor lacks.
 base::Result<std::string_view> processor_isa();
 
-// Device class "cpu-x86", numerics "cpu-1". Results depend on none of the options.
+// Device class "cpu-x86", numerics "cpu-2". Results depend on none of the options.
 // Errors: GPU_UNAVAILABLE (the processor lacks AVX2, FMA, F16C or the set asked for), CONFIG_INVALID (options).
 base::Result<std::unique_ptr<plan::Backend>> make_cpu_backend(const CpuBackendOptions& options);
 

@@ -46,7 +46,7 @@ class CpuBackend final : public plan::Backend {
   CpuBackend& operator=(const CpuBackend&) = delete;
 
   std::string_view device_class() const override { return "cpu-x86"; }
-  std::string_view numerics() const override { return "cpu-1"; }
+  std::string_view numerics() const override { return "cpu-2"; }
   std::string_view implementation() const override { return host::isa_name(stream_.kernels.isa); }
   const plan::AdapterTables& tables() const override;
   plan::StreamHandle stream() override { return {&stream_}; }

@@ -43,7 +43,7 @@ StoredTensor tensor(DType dtype, std::initializer_list<std::uint32_t> shape, std
 TEST(CpuBackend, SaysWhatItIs) {
   const auto device = backend();
   EXPECT_EQ(device->device_class(), "cpu-x86");
-  EXPECT_EQ(device->numerics(), "cpu-1");
+  EXPECT_EQ(device->numerics(), "cpu-2");
   const char* isa = std::getenv("LLORCH_ISA");
   EXPECT_EQ(device->implementation(),
             host::isa_name(host::select_isa(host::detect_cpu_features(), isa != nullptr ? isa : "").value()));

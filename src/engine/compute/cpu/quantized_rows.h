@@ -6,16 +6,22 @@
 
 namespace llorch::engine::compute::cpu {
 
-// 32 activations x ~ scale * q with scale = max|x| / 127, q in [-127, 127]. The sums are exact and stored with their sign
-// turned: a product begins with what its codes' offset takes off.
+// An integer sum S of products is kept as the float kSumBase + S: a register of integers that began with the bits of kSumBase
+// holds that float without a conversion while |S| < 2^22, for floats of this binade are one apart. One multiplication takes the
+// base off and scales: fma(kSumBase + S, scale, -kSumBase * scale) is S * scale, rounded once.
+inline constexpr float kSumBase = 0x1.8p23f;
+inline constexpr std::int32_t kSumBaseBits = 0x4B400000;
+
+// 32 activations x ~ scale * q, q in [-127, 127]. scale is max|x| / 127 rounded to 22 bits, so that kSumBase * scale is exact.
 struct alignas(64) QuantizedBlock {
   std::int8_t q[32];
   float scale;
-  std::int32_t minus_sum;           // of all q
-  std::int32_t minus_half_sums[2];  // of q[0..15] and q[16..31]
-  // The same as 16-bit lanes see them: of the q with index mod 4 in {0, 1}, and in {2, 3}.
-  std::int16_t minus_pair_sums[2];
-  std::int16_t minus_half_pair_sums[2][2];
+  float minus_base;                 // -kSumBase * scale
+  float minus_scaled_sum;           // -scale times the sum of all q, what mins multiply
+  float minus_scaled_half_sums[2];  // of q[0..15] and q[16..31]
+  // What integer sums of codes with an offset begin with, of all q, of q[0..15] and of q[16..31], in the form that the products of
+  // the instruction set take (begin_of()).
+  std::int32_t begin, half_begins[2];
 };
 static_assert(sizeof(QuantizedBlock) == 64);
 

@@ -37,7 +37,7 @@ base::Result<std::vector<std::uint32_t>> parse_devices(std::string_view text);
 // "3" or "cuda:3". Errors: GPU_UNAVAILABLE, naming what it was given.
 base::Result<std::uint32_t> parse_device(std::string_view text);
 
-// Device class is the GPU's name and sm, numerics "cuda-3". Never falls back to another device.
+// Device class is the GPU's name and sm, numerics "cuda-4". Never falls back to another device.
 // Errors: GPU_UNAVAILABLE (this build has no CUDA kernels, no driver, no such device, an architecture without kernels),
 // CUDA_ERROR.
 base::Result<std::unique_ptr<plan::Backend>> make_cuda_backend(const CudaBackendOptions& options);

@@ -31,7 +31,7 @@ class CudaBackend final : public plan::Backend {
   CudaBackend& operator=(const CudaBackend&) = delete;
 
   std::string_view device_class() const override { return device_class_; }
-  std::string_view numerics() const override { return "cuda-3"; }
+  std::string_view numerics() const override { return "cuda-4"; }
   std::string_view implementation() const override { return "mma"; }
   const plan::AdapterTables& tables() const override;
   plan::StreamHandle stream() override { return {&stream_}; }

@@ -29,6 +29,7 @@ float two_to(int n) { return std::bit_cast<float>(static_cast<std::uint32_t>(n +
 enum class Min { kNone, kAdded, kSubtracted };
 struct WeightBlock {
   std::array<int, 32> q{};
+  std::size_t scales = 1;  // 2: the halves have their own
   std::array<int, 2> scale{1, 1}, min{1, 1};
   float d = 0, m = 0;
   Min kind = Min::kNone;
@@ -90,6 +91,7 @@ WeightBlock super_block(DType dtype, std::span<const std::byte> stored, std::siz
     for (std::size_t l = 0; l < 32; ++l) out.q[l] = q(l);
   };
   const auto number = static_cast<unsigned>(g);
+  out.scales = dtype == DType::kQ2_K || dtype == DType::kQ3_K || dtype == DType::kQ6_K ? 2 : 1;
   if (dtype == DType::kQ2_K) {
     const auto b = read<plan::BlockQ2_K>(stored, block);
     fill([&](std::size_t l) { return b.qs[32 * n + l] >> 2 * t & 3; });
@@ -132,6 +134,9 @@ WeightBlock weight_block(DType dtype, std::span<const std::byte> stored, std::si
   return plan::dtype_info(dtype).block_elements == 32 ? small_block(dtype, stored, block)
                                                       : super_block(dtype, stored, block / 8, block % 8);
 }
+
+// Of positive numbers to 22 bits, halves up.
+float to_22_bits(float x) { return std::bit_cast<float>((std::bit_cast<std::uint32_t>(x) + 2U) & ~3U); }
 
 }  // namespace
 
@@ -257,11 +262,12 @@ QuantizedRow quantize_exact(std::span<const float> x) {
       finite = finite && std::isfinite(v);
       amax = std::max(amax, std::fabs(v));
     }
+    finite = finite && amax < 0x1p100f;
     const bool usable = finite && amax >= 0x1p-100f;
     const float inverse = usable ? 127.0f / amax : 0.0f;
     for (float v : block)
       row.q.push_back(usable ? static_cast<std::int8_t>(std::nearbyint(v * inverse)) : std::int8_t{0});
-    row.scales.push_back(usable ? amax / 127.0f : finite ? 0.0f : std::numeric_limits<float>::quiet_NaN());
+    row.scales.push_back(usable ? to_22_bits(amax / 127.0f) : finite ? 0.0f : std::numeric_limits<float>::quiet_NaN());
   }
   return row;
 }
@@ -284,16 +290,17 @@ std::vector<float> matmul_exact(DType dtype, std::span<const std::byte> stored, 
   for (std::size_t n = 0; n < rows; ++n) {
     for (std::size_t b = 0; b < blocks; ++b) {
       const WeightBlock w = weight_block(dtype, stored, n * blocks + b);
-      std::int32_t sum = 0, mins = 0;
+      std::array<std::int32_t, 2> sums{}, x_sums{};
       for (std::size_t i = 0; i < 32; ++i) {
-        sum += w.scale[i / 16] * w.q[i] * xq.q[b * 32 + i];
-        mins += w.min[i / 16] * xq.q[b * 32 + i];
+        const std::int32_t q = xq.q[b * 32 + i];
+        sums[i / 16 % w.scales] += w.q[i] * q;
+        x_sums[i / 16 % w.scales] += w.kind == Min::kAdded ? q : -q;
       }
-      y[n] = std::fma(w.d * xq.scales[b], static_cast<float>(sum), y[n]);
-      if (w.kind != Min::kNone) {
-        const float scale = w.m * xq.scales[b];
-        y[n] = std::fma(w.kind == Min::kAdded ? scale : -scale, static_cast<float>(mins), y[n]);
-      }
+      for (std::size_t s = 0; s < w.scales; ++s)
+        y[n] = std::fma(w.d * static_cast<float>(w.scale[s]), static_cast<float>(sums[s]) * xq.scales[b], y[n]);
+      if (w.kind == Min::kNone) continue;
+      for (std::size_t s = 0; s < w.scales; ++s)
+        y[n] = std::fma(w.m * static_cast<float>(w.min[s]), static_cast<float>(x_sums[s]) * xq.scales[b], y[n]);
     }
   }
   return y;

@@ -18,7 +18,7 @@ struct Devices {
 
 // Devices that cannot share a model. Errors: INVALID_PARAMS (none, too many, numerics that differ).
 base::Result<> check_devices(const Devices& devices);
-// "cpu-1"; over two devices "cpu-1/tp2": sums over another number of devices have other bits.
+// "cpu-2"; over two devices "cpu-2/tp2": sums over another number of devices have other bits.
 std::string numerics_of(const Devices& devices);
 // "cpu-x86"; of devices of several kinds all of them, by rank: "A + B".
 std::string device_class_of(const Devices& devices);

@@ -62,9 +62,7 @@ void ThreadPool::take_parts(std::size_t thread) {
   while (taken(parts) < count(parts)) {
     if (!parts_.compare_exchange_weak(parts, parts + 1, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
     // The region cannot end before this part is done: what describes it stands still.
-    const std::size_t part = taken(parts);
-    const Range range{region_.count * part / region_.parts, region_.count * (part + 1) / region_.parts};
-    region_.call(region_.context, range, thread);
+    region_.call(region_.context, region_.range(taken(parts)), thread);
     if (pending_.fetch_sub(1, std::memory_order_acq_rel) == 1 && thread != 0) pending_.notify_one();
     parts = parts_.load(std::memory_order_acquire);
   }

@@ -1,7 +1,8 @@
 #pragma once
 // Persistent threads for data-parallel kernels. A region is cut into a few contiguous ranges per thread, by size alone, and
 // whoever is free takes the next one: a thread that the operating system holds back, because other programs want the
-// core, holds up the others by one range at most. Which thread computes what therefore varies; results never depend on it.
+// core, holds up the others by one range at most. Ranges at the end are shorter, so that threads of unequal speed end nearly
+// together. Which thread computes what therefore varies; results never depend on it.
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
@@ -19,6 +20,8 @@ class ThreadPool {
  public:
   static constexpr std::size_t kPartsPerThread = 4;
   static constexpr std::size_t kPartsMax = 0xffff;  // of a region; 16 bits count them
+  // A region of at least so many grains for each part is cut unevenly: shorter parts of a smaller one would be crumbs.
+  static constexpr std::size_t kUnevenParts = 8;
 
   // `threads_count` >= 1 counts the caller of run(): a pool of one starts no thread.
   explicit ThreadPool(std::size_t threads_count);
@@ -43,7 +46,7 @@ class ThreadPool {
     run_parts({[](const void* context, Range range, std::size_t thread) {
                  (*static_cast<const Body*>(context))(range, thread);
                },
-               &body, count, parts});
+               &body, count, parts, most >= kUnevenParts * parts ? parts / 2 : 0});
   }
 
  private:
@@ -52,6 +55,14 @@ class ThreadPool {
     const void* context = nullptr;
     std::size_t count = 0;
     std::size_t parts = 0;
+    std::size_t long_parts = 0;  // how many of the first are three times as long as the others
+
+    Range range(std::size_t part) const { return {begin(part), begin(part + 1)}; }
+
+   private:
+    std::size_t begin(std::size_t part) const {
+      return count * (part + 2 * std::min(part, long_parts)) / (parts + 2 * long_parts);
+    }
   };
 
   void run_parts(const Region& region);

@@ -13,7 +13,10 @@ namespace {
 
 }  // namespace
 
+using Quantize = void (*)(const QuantizeArgs&, Range);
 using Matmul = void (*)(const MatmulArgs&, Range);
+extern const Quantize kQuantize;
+constexpr Quantize kQuantize = quantize;
 extern const Matmul kMatmul;
 constexpr Matmul kMatmul = matmul;
 

@@ -8,7 +8,9 @@
 namespace llorch::engine::compute::cpu {
 
 namespace simd::avxvnni_evex {
+using Quantize = void (*)(const QuantizeArgs&, Range);
 using Matmul = void (*)(const MatmulArgs&, Range);
+extern const Quantize kQuantize;
 extern const Matmul kMatmul;
 }  // namespace simd::avxvnni_evex
 
@@ -33,6 +35,7 @@ void expect_same_bits(testing::Random& random, const Product& of) {
   std::vector<float> expected(of.rows * of.outputs), actual(expected.size(), 1.0f);
   args.y = expected.data();
   avx2.matmul(args, {0, packed.view().groups()});
+  simd::avxvnni_evex::kQuantize({.x = x.data(), .x_stride = of.depth, .out = args.xq}, {0, of.rows});
   args.y = actual.data();
   simd::avxvnni_evex::kMatmul(args, {0, packed.view().groups()});
   EXPECT_TRUE(testing::same_bits(actual, expected))

@@ -19,9 +19,6 @@ inline __attribute__((always_inline)) void for_groups(const Body& body) {
   }
 }
 
-// By how many bits `power`, a power of two, shifts.
-constexpr int shift_of(int power) { return power <= 1 ? 0 : 1 + shift_of(power / 2); }
-
 // The rows of a tile, as a pack of their numbers.
 template <int... kRow>
 using Rows = std::integer_sequence<int, kRow...>;

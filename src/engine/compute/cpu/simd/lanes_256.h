@@ -103,11 +103,6 @@ LLORCH_INLINE I32x16 to_int(F32x16 a) { return {_mm256_cvtps_epi32(a.lo), _mm256
 LLORCH_INLINE F32x16 to_float(I32x16 a) { return {_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)}; }
 LLORCH_INLINE I32x16 bits_of(F32x16 a) { return {_mm256_castps_si256(a.lo), _mm256_castps_si256(a.hi)}; }
 LLORCH_INLINE F32x16 float_of(I32x16 a) { return {_mm256_castsi256_ps(a.lo), _mm256_castsi256_ps(a.hi)}; }
-LLORCH_INLINE void store_i8(std::int8_t* p, I32x16 a) {
-  const __m128i lo = _mm_packs_epi32(_mm256_castsi256_si128(a.lo), _mm256_extracti128_si256(a.lo, 1));
-  const __m128i hi = _mm_packs_epi32(_mm256_castsi256_si128(a.hi), _mm256_extracti128_si256(a.hi, 1));
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm_packs_epi16(lo, hi));
-}
 
 LLORCH_INLINE Mask16 less(F32x16 a, F32x16 b) {
   return {_mm256_cmp_ps(a.lo, b.lo, _CMP_LT_OQ), _mm256_cmp_ps(a.hi, b.hi, _CMP_LT_OQ)};
@@ -143,6 +138,25 @@ LLORCH_INLINE std::int32_t max_lane(I32x16 a) {
   return _mm_cvtsi128_si32(_mm_max_epi32(q, _mm_shuffle_epi32(q, 0xB1)));
 }
 
+// Lanes as int8.
+LLORCH_INLINE __m128i to_bytes(I32x16 a) {
+  const __m128i lo = _mm_packs_epi32(_mm256_castsi256_si128(a.lo), _mm256_extracti128_si256(a.lo, 1));
+  const __m128i hi = _mm_packs_epi32(_mm256_castsi256_si128(a.hi), _mm256_extracti128_si256(a.hi, 1));
+  return _mm_packs_epi16(lo, hi);
+}
+// Stores 32 lanes as int8. Of both halves: the sums of those with index mod 4 in {0, 1}, and of those in {2, 3}, signs turned.
+// REQUIRES every lane in [-127, 127].
+LLORCH_INLINE void store_q(std::int8_t* q, I32x16 low, I32x16 high, std::int16_t (&halves)[2][2]) {
+  const __m256i bytes = _mm256_set_m128i(to_bytes(high), to_bytes(low));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(q), bytes);
+  __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), bytes);
+  pairs = _mm256_add_epi16(pairs, _mm256_shuffle_epi32(pairs, 0x4E));
+  pairs = _mm256_add_epi16(pairs, _mm256_shuffle_epi32(pairs, 0xB1));
+  pairs = _mm256_sub_epi16(_mm256_setzero_si256(), pairs);
+  const std::int32_t words[2] = {_mm256_cvtsi256_si32(pairs), _mm256_extract_epi32(pairs, 4)};
+  __builtin_memcpy(halves, words, sizeof words);
+}
+
 LLORCH_INLINE __m256i broadcast4(const std::int8_t* p) {
   std::int32_t word;
   __builtin_memcpy(&word, p, 4);
@@ -158,7 +172,6 @@ struct I32x8 {
   __m256i v;
 };
 using PartF = F32x8;
-using PartI = I32x8;
 template <int kPart>
 LLORCH_INLINE F32x8 part(F32x16 a) {
   return {kPart == 0 ? a.lo : a.hi};
@@ -168,24 +181,11 @@ LLORCH_INLINE I32x8 part(I32x16 a) {
   return {kPart == 0 ? a.lo : a.hi};
 }
 LLORCH_INLINE F32x8 set1_part(float x) { return {_mm256_set1_ps(x)}; }
-LLORCH_INLINE I32x8 set1_part_i(std::int32_t x) { return {_mm256_set1_epi32(x)}; }
 LLORCH_INLINE F32x8 load_part(const float* p) { return {_mm256_loadu_ps(p)}; }
 LLORCH_INLINE void store_part(float* p, F32x8 a) { _mm256_storeu_ps(p, a.v); }
 LLORCH_INLINE F32x8 mul(F32x8 a, F32x8 b) { return {_mm256_mul_ps(a.v, b.v)}; }
 LLORCH_INLINE F32x8 fma(F32x8 a, F32x8 b, F32x8 c) { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }
 LLORCH_INLINE F32x8 fnma(F32x8 a, F32x8 b, F32x8 c) { return {_mm256_fnmadd_ps(a.v, b.v, c.v)}; }
-LLORCH_INLINE F32x8 to_float(I32x8 a) { return {_mm256_cvtepi32_ps(a.v)}; }
-
-// Of both halves of 32 q: the sums of those with index mod 4 in {0, 1}, and of those in {2, 3}, signs turned.
-LLORCH_INLINE void minus_pair_sums(const std::int8_t* q, std::int16_t (&halves)[2][2]) {
-  const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(q));
-  __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), bytes);
-  pairs = _mm256_add_epi16(pairs, _mm256_shuffle_epi32(pairs, 0x4E));
-  pairs = _mm256_add_epi16(pairs, _mm256_shuffle_epi32(pairs, 0xB1));
-  pairs = _mm256_sub_epi16(_mm256_setzero_si256(), pairs);
-  const std::int32_t words[2] = {_mm256_cvtsi256_si32(pairs), _mm256_extract_epi32(pairs, 4)};
-  __builtin_memcpy(halves, words, sizeof words);
-}
 
 // Four weight codes of each of eight rows, the row's in its 32 bits.
 struct PartBytes {
@@ -202,6 +202,9 @@ LLORCH_INLINE PartBytes bits_at(PartBytes a) {
   return {_mm256_slli_epi16(_mm256_and_si256(_mm256_srli_epi16(a.v, kShift), _mm256_set1_epi8(kMask)), kLeft)};
 }
 LLORCH_INLINE PartBytes bit_or(PartBytes a, PartBytes b) { return {_mm256_or_si256(a.v, b.v)}; }
+LLORCH_INLINE PartBytes add_bytes(PartBytes a, int b) {
+  return {_mm256_add_epi8(a.v, _mm256_set1_epi8(static_cast<char>(b)))};
+}
 LLORCH_INLINE PartBytes flip_signs(PartBytes a) { return {_mm256_xor_si256(a.v, _mm256_set1_epi8(-128))}; }
 LLORCH_INLINE PartBytes look_up(PartBytes a, const std::int8_t* levels) {
   const __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(levels));

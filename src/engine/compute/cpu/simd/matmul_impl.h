@@ -1,18 +1,32 @@
 // Matrix products with float weights, activation quantization and row gather; quant_matmul_impl.h comes before. Included
 // inside the namespace of one instruction set.
 
-LLORCH_INLINE void store_sums(QuantizedBlock& block) {
-  std::int16_t(&halves)[2][2] = block.minus_half_pair_sums;
-  minus_pair_sums(block.q, halves);
-  for (int i = 0; i < 2; ++i) {
-    block.minus_half_sums[i] = halves[i][0] + halves[i][1];
-    block.minus_pair_sums[i] = static_cast<std::int16_t>(halves[0][i] + halves[1][i]);
-  }
-  block.minus_sum = block.minus_half_sums[0] + block.minus_half_sums[1];
+// A scale rounded to 22 bits, halves away from zero.
+LLORCH_INLINE float scale_of(float scale) {
+  std::int32_t bits;
+  __builtin_memcpy(&bits, &scale, sizeof bits);
+  bits = (bits + 2) & ~3;
+  __builtin_memcpy(&scale, &bits, sizeof scale);
+  return scale;
 }
 
-// A block of activations to int8. The largest magnitude is found on bit patterns, so NaN and infinity win; such a block gets
-// scale NaN, a block below 2^-100 scale 0, both q = 0.
+// Stores lanes and what is made of their sums; block.scale stands.
+LLORCH_INLINE void store_block(QuantizedBlock& block, I32x16 low, I32x16 high) {
+  std::int16_t halves[2][2];
+  store_q(block.q, low, high, halves);
+  std::int32_t half_sums[2];
+  for (int i = 0; i < 2; ++i) {
+    half_sums[i] = halves[i][0] + halves[i][1];
+    block.minus_scaled_half_sums[i] = block.scale * static_cast<float>(half_sums[i]);
+    block.half_begins[i] = begin_of(halves[i][0], halves[i][1]);
+  }
+  block.minus_scaled_sum = block.scale * static_cast<float>(half_sums[0] + half_sums[1]);
+  block.minus_base = -kSumBase * block.scale;
+  block.begin = begin_of(halves[0][0] + halves[1][0], halves[0][1] + halves[1][1]);
+}
+
+// A block of activations to int8. The largest magnitude is found on bit patterns, so NaN and infinity win; a block that has them,
+// or reaches 2^100, gets scale NaN, a block below 2^-100 scale 0, all of these q = 0.
 LLORCH_INLINE void quantize_block(const float* x, QuantizedBlock& block) {
   const I32x16 magnitude_mask = set1_i(INT32_MAX);
   const F32x16 x0 = load(x), x1 = load(x + 16);
@@ -20,15 +34,15 @@ LLORCH_INLINE void quantize_block(const float* x, QuantizedBlock& block) {
   float amax;
   __builtin_memcpy(&amax, &bits, sizeof amax);
   I32x16 q0 = set1_i(0), q1 = set1_i(0);
-  if (amax >= 0x1p-100f && bits < 0x7f800000) {
+  constexpr std::int32_t kTooLargeBits = 0x71800000;  // of 2^100
+  if (amax >= 0x1p-100f && bits < kTooLargeBits) {
     const F32x16 inverse = set1(127.0f / amax);
     q0 = to_int(mul(x0, inverse)), q1 = to_int(mul(x1, inverse));
-    block.scale = amax / 127.0f;
+    block.scale = scale_of(amax / 127.0f);
   } else {
-    block.scale = bits < 0x7f800000 ? 0.0f : __builtin_nanf("");
+    block.scale = bits < kTooLargeBits ? 0.0f : __builtin_nanf("");
   }
-  store_i8(block.q, q0), store_i8(block.q + 16, q1);
-  store_sums(block);
+  store_block(block, q0, q1);
 }
 
 inline void quantize(const QuantizeArgs& args, Range rows) {

@@ -191,6 +191,8 @@ TEST(Quantize, EqualsTheWrittenStepsAlsoForHostileBlocks) {
   x[64] = INFINITY, x[100] = NAN;
   x[128] = std::numeric_limits<float>::max(), x[129] = -std::numeric_limits<float>::max();
   std::fill_n(x.begin() + 160, 32, 0x1p-101f);
+  std::fill_n(x.begin() + 224, 32, 0x1p100f);
+  std::fill_n(x.begin() + 256, 32, 0x1.fffffep99f);
   for (std::size_t i = 0; i < 32; ++i) x[192 + i] = static_cast<float>(i) - 16.5f;  // ties
   x[192] = 127.0f;
   const auto expected = reference::quantize_exact(x);
@@ -200,19 +202,15 @@ TEST(Quantize, EqualsTheWrittenStepsAlsoForHostileBlocks) {
       SCOPED_TRACE(::testing::Message() << host::isa_name(isa) << " block " << b);
       const QuantizedBlock& block = a.blocks[b];
       EXPECT_TRUE(std::equal(std::begin(block.q), std::end(block.q), expected.q.begin() + 32 * b));
-      EXPECT_EQ(std::isnan(block.scale), std::isnan(expected.scales[b]));
-      if (!std::isnan(expected.scales[b])) {
-        EXPECT_EQ(block.scale, expected.scales[b]);
-      }
-      std::int32_t sums[2][2] = {};  // [half][pair]
-      for (std::size_t i = 0; i < 32; ++i) sums[i / 16][i % 4 / 2] -= block.q[i];
-      for (std::size_t i = 0; i < 2; ++i) {
-        EXPECT_EQ(block.minus_half_sums[i], sums[i][0] + sums[i][1]);
-        EXPECT_EQ(block.minus_half_pair_sums[i][0], sums[i][0]);
-        EXPECT_EQ(block.minus_half_pair_sums[i][1], sums[i][1]);
-        EXPECT_EQ(block.minus_pair_sums[i], sums[0][i] + sums[1][i]);
-      }
-      EXPECT_EQ(block.minus_sum, block.minus_half_sums[0] + block.minus_half_sums[1]);
+      EXPECT_TRUE(same_bits(std::vector{block.scale}, std::vector{expected.scales[b]}));
+      if (std::isnan(block.scale)) continue;
+      // One multiplication takes the base off and scales only while this is exact.
+      EXPECT_EQ(static_cast<double>(block.minus_base), -12582912.0 * static_cast<double>(block.scale));
+      std::int32_t half_sums[2] = {};
+      for (std::size_t i = 0; i < 32; ++i) half_sums[i / 16] += block.q[i];
+      for (std::size_t i = 0; i < 2; ++i)
+        EXPECT_EQ(block.minus_scaled_half_sums[i], block.scale * static_cast<float>(-half_sums[i]));
+      EXPECT_EQ(block.minus_scaled_sum, block.scale * static_cast<float>(-half_sums[0] - half_sums[1]));
     }
   }
 }

@@ -1,7 +1,7 @@
 // Matrix products with quantized weights. Included inside the namespace of one instruction set.
 //
 // A tile is sixteen weight rows x a few rows of activations. A block of 32 goes through it in three steps: codes are unpacked,
-// multiplied (block_integers() of the instruction set), and combined into the tile's sums in the order of
+// multiplied (block_sums() of the instruction set), and combined into the tile's sums in the order of
 // docs/internals/numerics.md. Few rows take their codes straight from the packed group, each block once; for many, a slab of
 // blocks is unpacked first, once for all of them.
 
@@ -12,12 +12,19 @@ struct QuantWeights {
   static constexpr bool kBytes = kLayout.has_levels || kLayout.byte_plane;
   static constexpr bool kSigned = kBytes && kSignedCodes;
   static constexpr int kCodeMax = kSigned ? 0 : kBytes ? 255 : kLayout.code_max();  // 0: signed bytes
-  static constexpr int kOffset = kSigned ? 0 : kBytes ? 128 : kLayout.offset;       // of the codes
-  static constexpr bool kScaled = kLayout.small != SmallScale::kNone;
-  static constexpr bool kSmallMins =
-      kLayout.small == SmallScale::kUnsignedMin || kLayout.small == SmallScale::kHalvesWithMins;
-  static constexpr int kScales = kScaled ? (kLayout.has_halves() ? 2 : 1) : 0;  // of a block
-  static constexpr int kMins = kSmallMins ? kScales : 0;
+  // What codes have too much. Where they meet an unsigned multiplier, every offset is made 128, for which blocks of activations
+  // have their begins.
+  static constexpr int kStoredOffset = kBytes ? 128 : kLayout.offset;
+  static constexpr int kOffset = kSigned || kStoredOffset == 0 ? 0 : kSignedCodes ? kStoredOffset : 128;
+  static constexpr int kScales = kLayout.has_halves() ? 2 : 1;  // of a block
+  static constexpr int kMins = kLayout.has_min ? kScales : 0;
+
+  // What the integer sums of the elements of scale kScale begin with.
+  template <int kScale>
+  static LLORCH_INLINE std::int32_t begin(const QuantizedBlock& x) {
+    if constexpr (kOffset == 0) return kSumBaseBits;
+    return kScales == 1 ? x.begin : x.half_begins[kScale];
+  }
 
   // Codes of group g of a block, unpacked from its planes (quant_layout.h); `w` is where a part's first row begins.
   template <class Group>
@@ -40,6 +47,7 @@ struct QuantWeights {
       }
       if constexpr (kLayout.bit_plane) code = bit_or(code, bits_at<g, 1, kBitShift>(load_part_bytes(w)));
       if constexpr (kLayout.has_levels) code = look_up(code, kLevelTable);
+      if constexpr (!kBytes && kOffset != kLayout.offset) code = add_bytes(code, kOffset - kLayout.offset);
       return code;
     }
   }
@@ -53,6 +61,9 @@ struct QuantWeights {
   static constexpr std::array<std::int8_t, 16> kLevelArray = level_bytes();
   static constexpr const std::int8_t* kLevelTable = kLevelArray.data();
 };
+
+// Of bytes, without a mask that would take a register of a tile.
+LLORCH_INLINE I32x16 low_nibbles(I32x16 bytes) { return sub(bytes, shift_left<4>(shift_right<4>(bytes))); }
 
 // 2^(e - 128) of sixteen exponent bytes; e 0 and 1 are subnormal.
 LLORCH_INLINE F32x16 load_exponents(const std::uint8_t* p) {
@@ -73,36 +84,33 @@ struct PackedBlock {
   LLORCH_INLINE PartBytes codes(Group group) const {
     return Weights::codes(w + kPart * 64 / kParts, group);
   }
-  template <class Half>
-  LLORCH_INLINE PartScale scale(Half) const {
-    const std::uint8_t* p = small + kPackRows * Half::value;
-    if constexpr (kLayout.small == SmallScale::kHalvesWithMins)
-      return make_scale(part<kPart>(bit_and(load_u8(p), set1_i(15))));
-    if constexpr (kLayout.small == SmallScale::kUnsignedMin) return make_scale(part<kPart>(load_u8(p)));
-    return make_scale(part<kPart>(load_i8(p)));
-  }
-  template <class Half>
-  LLORCH_INLINE PartF min(Half) const {
-    if constexpr (kLayout.small == SmallScale::kHalvesWithMins)
-      return part<kPart>(to_float(shift_right<4>(load_u8(small + kPackRows * Half::value))));
-    return part<kPart>(to_float(load_u8(small + kPackRows)));
-  }
-  LLORCH_INLINE PartF d() const {
+  // Scale `i` of the block and its min: the shared factor times a small number, exact in f32.
+  LLORCH_INLINE PartF scale(int i) const {
+    const std::uint8_t* p = small + kPackRows * static_cast<std::size_t>(i);
     if constexpr (kLayout.exponent_factor) return part<kPart>(load_exponents(factor));
-    return part<kPart>(load_f16(reinterpret_cast<const std::uint16_t*>(factor)));
+    const PartF d = part<kPart>(load_f16(reinterpret_cast<const std::uint16_t*>(factor)));
+    if constexpr (kLayout.small == SmallScale::kNone) return d;
+    if constexpr (kLayout.small == SmallScale::kHalvesWithMins)
+      return mul(d, part<kPart>(to_float(low_nibbles(load_u8(p)))));
+    if constexpr (kLayout.small == SmallScale::kUnsignedMin) return mul(d, part<kPart>(to_float(load_u8(p))));
+    return mul(d, part<kPart>(to_float(load_i8(p))));
   }
-  LLORCH_INLINE PartF m() const {
-    return part<kPart>(load_f16(reinterpret_cast<const std::uint16_t*>(factor) + kPackRows));
+  LLORCH_INLINE PartF min(int i) const {
+    const PartF m = part<kPart>(load_f16(reinterpret_cast<const std::uint16_t*>(factor) + kPackRows));
+    if constexpr (kLayout.small == SmallScale::kNone) return m;
+    if constexpr (kLayout.small == SmallScale::kHalvesWithMins)
+      return mul(m, part<kPart>(to_float(shift_right<4>(load_u8(small + kPackRows * static_cast<std::size_t>(i))))));
+    return mul(m, part<kPart>(to_float(load_u8(small + kPackRows))));
   }
 };
 
-// A part of a block of a slab: lines of 64 bytes, the sixteen rows side by side; codes of eight groups, then small scales,
-// small mins, d and m. `lines` is where the part's first row begins.
+// A part of a block of a slab: lines of 64 bytes, the sixteen rows side by side; codes of eight groups, then scales, then mins.
+// `lines` is where the part's first row begins.
 template <class Weights>
 struct SlabBlock {
   const std::uint8_t* lines;
-  static constexpr int kMinLine = 8 + Weights::kScales, kFactorLine = kMinLine + Weights::kMins;
-  static constexpr std::size_t kBytes = 64 * (kFactorLine + (Weights::kLayout.has_min ? 2 : 1));
+  static constexpr int kMinLine = 8 + Weights::kScales;
+  static constexpr std::size_t kBytes = 64 * (kMinLine + Weights::kMins);
 
   LLORCH_INLINE const std::uint8_t* line(int i) const { return lines + 64 * i; }
   LLORCH_INLINE PartF floats(int i) const { return load_part(reinterpret_cast<const float*>(line(i))); }
@@ -110,16 +118,8 @@ struct SlabBlock {
   LLORCH_INLINE PartBytes codes(Group) const {
     return load_part_bytes(line(Group::value));
   }
-  template <class Half>
-  LLORCH_INLINE PartScale scale(Half) const {
-    return load_scale(line(8 + Half::value));
-  }
-  template <class Half>
-  LLORCH_INLINE PartF min(Half) const {
-    return floats(kMinLine + Half::value);
-  }
-  LLORCH_INLINE PartF d() const { return floats(kFactorLine); }
-  LLORCH_INLINE PartF m() const { return floats(kFactorLine + 1); }
+  LLORCH_INLINE PartF scale(int i) const { return floats(8 + i); }
+  LLORCH_INLINE PartF min(int i) const { return floats(kMinLine + i); }
 
   template <int kPart>
   static LLORCH_INLINE void unpack(const PackedBlock<Weights, kPart>& from, std::uint8_t* out) {
@@ -129,56 +129,54 @@ struct SlabBlock {
     for_groups<0, 8>([&](auto group) __attribute__((always_inline)) {
       store_part_bytes(out + 64 * decltype(group)::value, from.codes(group));
     });
-    for_groups<0, Weights::kScales>([&](auto half) __attribute__((always_inline)) {
-      store_scale(out + 64 * (8 + decltype(half)::value), from.scale(half));
-    });
-    for_groups<0, Weights::kMins>([&](auto half) __attribute__((always_inline)) {
-      put(kMinLine + decltype(half)::value, from.min(half));
-    });
-    put(kFactorLine, from.d());
-    if constexpr (Weights::kLayout.has_min) put(kFactorLine + 1, from.m());
+    for (int i = 0; i < Weights::kScales; ++i) put(8 + i, from.scale(i));
+    for (int i = 0; i < Weights::kMins; ++i) put(kMinLine + i, from.min(i));
   }
 };
 
-// y[r] = fma(d * d_x, integers, y[r]), then the min's part: the order that makes the bits. Mins meet sums with turned signs, so
-// what is taken off is added. M is exact in f32 as the integers are.
-template <class Weights, class Block, int... kRow>
-LLORCH_INLINE void combine(Rows<kRow...>, const Block& block, const QuantizedBlock* const (&x)[sizeof...(kRow)],
-                           const PartF (&integers)[sizeof...(kRow)], PartF (&y)[sizeof...(kRow)]) {
-  const PartF d = block.d();
-  ((y[kRow] = fma(mul(d, set1_part(x[kRow]->scale)), integers[kRow], y[kRow])), ...);
-  if constexpr (Weights::kLayout.has_min) {
-    const PartF m = block.m();
-    const auto sum = [](std::int32_t value) __attribute__((always_inline)) { return to_float(set1_part_i(value)); };
-    if constexpr (Weights::kMins == 0) {
-      ((y[kRow] = fnma(mul(m, set1_part(x[kRow]->scale)), sum(x[kRow]->minus_sum), y[kRow])), ...);
-    } else if constexpr (Weights::kMins == 1) {
-      const PartF min = block.min(GroupNumber<0>{});
-      ((y[kRow] = fma(mul(m, set1_part(x[kRow]->scale)), mul(min, sum(x[kRow]->minus_sum)), y[kRow])), ...);
-    } else {
-      const PartF min0 = block.min(GroupNumber<0>{}), min1 = block.min(GroupNumber<1>{});
-      ((y[kRow] =
-            fma(mul(m, set1_part(x[kRow]->scale)),
-                fma(min1, sum(x[kRow]->minus_half_sums[1]), mul(min0, sum(x[kRow]->minus_half_sums[0]))), y[kRow])),
-       ...);
-    }
-  }
-}
-
+// Adds the block's sums and then its mins, in the order that makes the bits: y[r] = fma(scale of the weights, sum * scale of x[r],
+// y[r]) for every scale of a block, then the same with its mins.
 template <class Weights, class Block, int kGroups, int... kRow>
 LLORCH_INLINE void add_blocks(Rows<kRow...> rows, const Block (&blocks)[kGroups],
                               const QuantizedBlock* const (&x)[sizeof...(kRow)], PartF (&y)[kGroups][sizeof...(kRow)]) {
-  PartF integers[kGroups][sizeof...(kRow)];
-  block_integers<Weights>(rows, blocks, x, integers);
-  for_groups<0, kGroups>([&](auto n) __attribute__((always_inline)) {
-    combine<Weights>(rows, blocks[decltype(n)::value], x, integers[decltype(n)::value], y[decltype(n)::value]);
+  for_groups<0, Weights::kScales>([&](auto which) __attribute__((always_inline)) {
+    constexpr int kScale = decltype(which)::value;
+    PartF based[kGroups][sizeof...(kRow)], scales[kGroups];
+    block_sums<Weights, kScale>(rows, blocks, x, based);
+    for (int n = 0; n < kGroups; ++n) scales[n] = blocks[n].scale(kScale);
+    const auto add = [&](int row) __attribute__((always_inline)) {
+      const PartF scale = set1_part(x[row]->scale), minus_base = set1_part(x[row]->minus_base);
+      for_groups<0, kGroups>([&](auto number) __attribute__((always_inline)) {
+        constexpr int n = decltype(number)::value;
+        y[n][row] = fma(scales[n], fma(based[n][row], scale, minus_base), y[n][row]);
+      });
+    };
+    (add(kRow), ...);
+    // Or what scales share is kept through the products of the next: there is no room.
+    if constexpr (Weights::kScales == 2) asm volatile("" ::: "memory");
+  });
+  for_groups<0, Weights::kMins>([&](auto which) __attribute__((always_inline)) {
+    constexpr int kMin = decltype(which)::value;
+    PartF mins[kGroups];
+    for (int n = 0; n < kGroups; ++n) mins[n] = blocks[n].min(kMin);
+    const auto add = [&](int row) __attribute__((always_inline)) {
+      const PartF sum =
+          set1_part(Weights::kMins == 1 ? x[row]->minus_scaled_sum : x[row]->minus_scaled_half_sums[kMin]);
+      for_groups<0, kGroups>([&](auto number) __attribute__((always_inline)) {
+        constexpr int n = decltype(number)::value;
+        // The sign of the sum is turned: what is added to y takes the min off.
+        y[n][row] =
+            Weights::kLayout.small == SmallScale::kNone ? fnma(mins[n], sum, y[n][row]) : fma(mins[n], sum, y[n][row]);
+      });
+    };
+    (add(kRow), ...);
   });
 }
 
-// Blocks of a slab, at most 15 KiB of the first-level cache per group; a multiple of the blocks that share a factor.
+// Blocks of a slab, at most 12 KiB of the first-level cache per group; a multiple of the blocks that share a factor.
 inline constexpr std::size_t kSlabBlocks = 16;
-// Rows that one unpacking serves, and bytes of them that all groups meet before the next: they stay in the second-level cache.
-inline constexpr std::size_t kQuantRowPanel = 128, kChunkBytes = 256 << 10;
+// Rows that one unpacking serves. All groups meet kChunkBytes of them before the next: they stay in the second-level cache.
+inline constexpr std::size_t kQuantRowPanel = 128;
 
 // A group of sixteen weight rows, or several beside each other, x the rows of a tile; all outputs of a row are written.
 struct QuantTileArgs {
@@ -382,21 +380,51 @@ class SlabsAhead {
   std::size_t group_bytes_, groups_, share_bytes_;
 };
 
+// Activations that are multiplied next, asked into the second-level cache a share at a time: a panel's come from further away
+// for every range of groups.
+class RowsAhead {
+ public:
+  // Blocks `blocks` of rows `rows`.
+  RowsAhead(const QuantizedRows& x, Range rows, Range blocks, std::size_t shares)
+      : x_(x),
+        rows_(rows),
+        blocks_(blocks),
+        block_(blocks.begin),
+        share_(((rows.end - rows.begin) * (blocks.end - blocks.begin) + shares - 1) / shares) {}
+  LLORCH_INLINE void ask() {
+    for (std::size_t i = 0; i < share_ && rows_.begin < rows_.end; ++i) {
+      __builtin_prefetch(x_.row(rows_.begin) + block_, 0, 2);
+      if (++block_ == blocks_.end) block_ = blocks_.begin, ++rows_.begin;
+    }
+  }
+
+ private:
+  QuantizedRows x_;
+  Range rows_, blocks_;
+  std::size_t block_, share_;
+};
+
 template <class Weights>
 LLORCH_INLINE void slab_tiles(std::size_t rows, std::size_t groups, const QuantTileArgs& args,
-                              SlabsAhead<Weights>& ahead) {
+                              SlabsAhead<Weights>& ahead, RowsAhead& rows_ahead) {
   for_tiles<kSlabTileRows>(
       rows, [&](std::size_t row, std::size_t count) __attribute__((always_inline)) {
         QuantTileArgs tile = args;
         tile.x += row * tile.x_stride, tile.y += row * tile.y_stride;
         ahead.ask();
+        rows_ahead.ask();
+        // Outputs of the next rows, which other groups may have pushed out since.
+        for (std::size_t r = 0; r < count; ++r)
+          for (std::size_t n = 0; n < groups; ++n)
+            __builtin_prefetch(tile.y + (count + r) * tile.y_stride + n * kPackRows, 1);
         QuantTiles<Weights>::slab(RowsUpTo<kSlabTileRows>{}, count, groups, tile);
       });
 }
 
 // Rows [row, row + rows) times every group, over a chunk of the depth: `chunk` in blocks.
 template <class Weights>
-inline void slab_chunk(const MatmulArgs& args, Range groups, Range rows, Range chunk, float* tail) {
+inline void slab_chunk(const MatmulArgs& args, Range groups, Range rows, Range chunk, RowsAhead& rows_ahead,
+                       float* tail) {
   constexpr std::size_t kSlabBytes = kSlabBlocks * SlabBlock<Weights>::kBytes;
   alignas(64) std::uint8_t slabs[kSlabTileGroups * kSlabBytes];
   const std::size_t blocks = args.w.cols / 32, count = rows.end - rows.begin, whole = args.w.rows / kPackRows;
@@ -420,7 +448,7 @@ inline void slab_chunk(const MatmulArgs& args, Range groups, Range rows, Range c
                            .y = out.y,
                            .y_stride = out.stride,
                            .begin = at.begin == 0},
-                          ahead);
+                          ahead, rows_ahead);
     }
     if (chunk.end == blocks) keep_tail(args, rows.begin, count, g, out);
   }
@@ -434,14 +462,21 @@ inline void slab_matmul(const MatmulArgs& args, Range groups) {
     const Range rows{row, least(row + kQuantRowPanel, args.rows)};
     const std::size_t slabs = kChunkBytes / sizeof(QuantizedBlock) / (rows.end - rows.begin) / kSlabBlocks;
     const std::size_t chunk = (slabs == 0 ? 1 : slabs) * kSlabBlocks;
-    for (std::size_t b = 0; b < blocks; b += chunk)
-      slab_chunk<Weights>(args, groups, rows, {b, least(b + chunk, blocks)}, tail);
+    const std::size_t shares = (groups.end - groups.begin + kSlabTileGroups - 1) / kSlabTileGroups *
+                               tiles_of(chunk, kSlabBlocks) * tiles_of(rows.end - rows.begin, kSlabTileRows);
+    for (std::size_t b = 0; b < blocks; b += chunk) {
+      const std::size_t end = least(b + chunk, blocks);
+      RowsAhead ahead = end < blocks ? RowsAhead(args.xq, rows, {end, least(end + chunk, blocks)}, shares)
+                                     : RowsAhead(args.xq, {rows.end, least(rows.end + kQuantRowPanel, args.rows)},
+                                                 {0, least(chunk, blocks)}, shares);
+      slab_chunk<Weights>(args, groups, rows, {b, end}, ahead, tail);
+    }
   }
 }
 
 template <class Weights>
 inline void quant_matmul(const MatmulArgs& args, Range groups) {
-  if (args.rows == 0) return;
+  if (args.rows == 0 || groups.begin == groups.end) return;
   if (args.rows <= kPackedRows) return packed_matmul<Weights>(args, groups);
   slab_matmul<Weights>(args, groups);
 }

@@ -84,11 +84,6 @@ LLORCH_INLINE F32x16 float_of(I32x16 a) { return {_mm512_castsi512_ps(a.v)}; }
 LLORCH_INLINE I32x16 lane_numbers() {
   return {_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)};
 }
-// Lanes as int8; REQUIRES every lane in [-128, 127].
-LLORCH_INLINE void store_i8(std::int8_t* p, I32x16 a) {
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a.v));
-}
-
 LLORCH_INLINE Mask16 less(F32x16 a, F32x16 b) { return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ)}; }
 LLORCH_INLINE Mask16 less(I32x16 a, I32x16 b) { return {_mm512_cmplt_epi32_mask(a.v, b.v)}; }
 LLORCH_INLINE Mask16 equal(I32x16 a, I32x16 b) { return {_mm512_cmpeq_epi32_mask(a.v, b.v)}; }
@@ -111,21 +106,23 @@ LLORCH_INLINE float tree_max(F32x16 a) {
 }
 LLORCH_INLINE std::int32_t max_lane(I32x16 a) { return _mm512_reduce_max_epi32(a.v); }
 
-LLORCH_INLINE __m512i broadcast4(const std::int8_t* p) {
-  std::int32_t word;
-  __builtin_memcpy(&word, p, 4);
-  return _mm512_set1_epi32(word);
-}
-
-// Of both halves of 32 q: the sums of those with index mod 4 in {0, 1}, and of those in {2, 3}, signs turned.
-LLORCH_INLINE void minus_pair_sums(const std::int8_t* q, std::int16_t (&halves)[2][2]) {
-  const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(q));
+// Stores 32 lanes as int8. Of both halves: the sums of those with index mod 4 in {0, 1}, and of those in {2, 3}, signs turned.
+// REQUIRES every lane in [-127, 127].
+LLORCH_INLINE void store_q(std::int8_t* q, I32x16 low, I32x16 high, std::int16_t (&halves)[2][2]) {
+  const __m256i bytes = _mm256_set_m128i(_mm512_cvtepi32_epi8(high.v), _mm512_cvtepi32_epi8(low.v));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(q), bytes);
   __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), bytes);
   pairs = _mm256_add_epi16(pairs, _mm256_shuffle_epi32(pairs, 0x4E));
   pairs = _mm256_add_epi16(pairs, _mm256_shuffle_epi32(pairs, 0xB1));
   pairs = _mm256_sub_epi16(_mm256_setzero_si256(), pairs);
   const std::int32_t words[2] = {_mm256_cvtsi256_si32(pairs), _mm256_extract_epi32(pairs, 4)};
   __builtin_memcpy(halves, words, sizeof words);
+}
+
+LLORCH_INLINE __m512i broadcast4(const std::int8_t* p) {
+  std::int32_t word;
+  __builtin_memcpy(&word, p, 4);
+  return _mm512_set1_epi32(word);
 }
 
 // Four weight codes of each of sixteen rows, the row's in its 32 bits.
@@ -139,6 +136,9 @@ LLORCH_INLINE Bytes64 bits_at(Bytes64 a) {
   return {_mm512_slli_epi16(_mm512_and_si512(_mm512_srli_epi16(a.v, kShift), _mm512_set1_epi8(kMask)), kLeft)};
 }
 LLORCH_INLINE Bytes64 bit_or(Bytes64 a, Bytes64 b) { return {_mm512_or_si512(a.v, b.v)}; }
+LLORCH_INLINE Bytes64 add_bytes(Bytes64 a, int b) {
+  return {_mm512_add_epi8(a.v, _mm512_set1_epi8(static_cast<char>(b)))};
+}
 LLORCH_INLINE Bytes64 flip_signs(Bytes64 a) { return {_mm512_xor_si512(a.v, _mm512_set1_epi8(-128))}; }
 // levels[byte]; bytes are 0..15.
 LLORCH_INLINE Bytes64 look_up(Bytes64 a, const std::int8_t* levels) {
@@ -156,7 +156,6 @@ LLORCH_INLINE I32x16 mul_int(I32x16 a, I32x16 b) { return {_mm512_mullo_epi32(a.
 // Quantized products take the sixteen lanes in kParts parts; here, all of them at once.
 inline constexpr int kParts = 1;
 using PartF = F32x16;
-using PartI = I32x16;
 using PartBytes = Bytes64;
 template <int kPart>
 LLORCH_INLINE F32x16 part(F32x16 a) {
@@ -167,7 +166,6 @@ LLORCH_INLINE I32x16 part(I32x16 a) {
   return a;
 }
 LLORCH_INLINE PartF set1_part(float x) { return set1(x); }
-LLORCH_INLINE PartI set1_part_i(std::int32_t x) { return set1_i(x); }
 LLORCH_INLINE PartF load_part(const float* p) { return load(p); }
 LLORCH_INLINE void store_part(float* p, PartF a) { store(p, a); }
 LLORCH_INLINE PartBytes load_part_bytes(const std::uint8_t* p) { return load_bytes(p); }
@@ -176,17 +174,11 @@ LLORCH_INLINE void store_part_bytes(std::uint8_t* p, PartBytes a) { _mm512_store
 // The multiplier is unsigned x signed bytes: weights of either sign go in plus 128.
 inline constexpr bool kSignedCodes = false;
 
-// Small scales as block_integers() wants them. Every product of a scale and an exact sum stays below 2^24: exact in f32.
-using PartScale = F32x16;
-LLORCH_INLINE PartScale make_scale(I32x16 s) { return to_float(s); }
-LLORCH_INLINE PartScale load_scale(const std::uint8_t* p) { return load(reinterpret_cast<const float*>(p)); }
-LLORCH_INLINE void store_scale(std::uint8_t* p, PartScale s) { store(reinterpret_cast<float*>(p), s); }
-
-template <int kOffset>
-LLORCH_INLINE I32x16 times_offset(std::int32_t sum) {
-  if constexpr (kOffset == 0) return set1_i(0);
-  return shift_left<shift_of(kOffset)>(set1_i(sum));
+// Of the sums of q at indices mod 4 in {0, 1} and in {2, 3}, signs turned.
+LLORCH_INLINE std::int32_t begin_of(int minus_low, int minus_high) {
+  return kSumBaseBits + 128 * (minus_low + minus_high);
 }
+
 template <int... kRow, int kGroups>
 LLORCH_INLINE void add_products(Rows<kRow...>, const Bytes64 (&codes)[kGroups],
                                 const QuantizedBlock* const (&x)[sizeof...(kRow)], int group,
@@ -199,47 +191,34 @@ LLORCH_INLINE void add_products(Rows<kRow...>, const Bytes64 (&codes)[kGroups],
   (add(kRow), ...);
 }
 
-// integers[n][r] = sum over blocks[n] of small scale * integer of the weight * q of x[r], exact, lane = weight row.
-template <class Weights, class Block, int kGroups, int... kRow>
-LLORCH_INLINE void block_integers(Rows<kRow...> rows, const Block (&blocks)[kGroups],
-                                  const QuantizedBlock* const (&x)[sizeof...(kRow)],
-                                  F32x16 (&integers)[kGroups][sizeof...(kRow)]) {
-  constexpr bool kHalves = Weights::kLayout.has_halves();
-  constexpr int kCount = kHalves ? 4 : 8;
-  for_groups<0, 8 / kCount>([&](auto half) __attribute__((always_inline)) {
-    constexpr int kHalf = decltype(half)::value;
-    I32x16 sums[kGroups][sizeof...(kRow)];
+// based[n][r] = kSumBase + sum over part kScale of blocks[n], the elements that share a scale, of integer of the weight * q of x[r];
+// lane = weight row.
+template <class Weights, int kScale, class Block, int kGroups, int... kRow>
+LLORCH_INLINE void block_sums(Rows<kRow...> rows, const Block (&blocks)[kGroups],
+                              const QuantizedBlock* const (&x)[sizeof...(kRow)],
+                              F32x16 (&based)[kGroups][sizeof...(kRow)]) {
+  constexpr int kCount = 8 / Weights::kScales;
+  I32x16 sums[kGroups][sizeof...(kRow)];
+  for_groups<0, kGroups>([&](auto n) __attribute__((always_inline)) {
+    ((sums[decltype(n)::value][kRow] = set1_i(Weights::template begin<kScale>(*x[kRow]))), ...);
+  });
+  for_groups<kScale * kCount, kCount>([&](auto group) __attribute__((always_inline)) {
+    Bytes64 codes[kGroups];
     for_groups<0, kGroups>([&](auto n) __attribute__((always_inline)) {
-      ((sums[decltype(n)::value][kRow] =
-            times_offset<Weights::kOffset>(kHalves ? x[kRow]->minus_half_sums[kHalf] : x[kRow]->minus_sum)),
-       ...);
+      codes[decltype(n)::value] = blocks[decltype(n)::value].codes(group);
     });
-    for_groups<kHalf * kCount, kCount>([&](auto group) __attribute__((always_inline)) {
-      Bytes64 codes[kGroups];
-      for_groups<0, kGroups>([&](auto n) __attribute__((always_inline)) {
-        codes[decltype(n)::value] = blocks[decltype(n)::value].codes(group);
-      });
-      add_products(rows, codes, x, decltype(group)::value, sums);
-    });
-    for_groups<0, kGroups>([&](auto number) __attribute__((always_inline)) {
-      constexpr int n = decltype(number)::value;
-      if constexpr (!Weights::kScaled) {
-        ((integers[n][kRow] = to_float(sums[n][kRow])), ...);
-      } else {
-        const F32x16 scale = blocks[n].scale(half);
-        if constexpr (kHalf == 0) {
-          ((integers[n][kRow] = mul(scale, to_float(sums[n][kRow]))), ...);
-        } else {
-          ((integers[n][kRow] = fma(scale, to_float(sums[n][kRow]), integers[n][kRow])), ...);
-        }
-      }
-    });
+    add_products(rows, codes, x, decltype(group)::value, sums);
+  });
+  for_groups<0, kGroups>([&](auto n) __attribute__((always_inline)) {
+    ((based[decltype(n)::value][kRow] = float_of(sums[decltype(n)::value][kRow])), ...);
   });
 }
 
 // Register tiles: rows of activations x groups of sixteen weight rows. They change speed, never bits.
 inline constexpr int kFloatTileRows = 6, kFloatTileGroups = 2, kFloatSingleGroups = 4;
-inline constexpr int kPackedRows = 8, kPackedTileRows = 8, kSlabTileRows = 4, kSlabTileGroups = 2;
+inline constexpr int kPackedRows = 8, kPackedTileRows = 8, kSlabTileRows = 6, kSlabTileGroups = 2;
 inline constexpr int kHeadTile = 8, kTileSums = 16, kTileVectors = 4;
+// Of quantized activations. Processors with AVX-512 have second-level caches of 1 MiB and more, others of 256 KiB and more.
+inline constexpr std::size_t kChunkBytes = 512 << 10;
 
 }  // namespace llorch::engine::compute::cpu::simd::avx512

@@ -118,7 +118,7 @@ TEST(CudaDevice, NoticesWhatIsNotResident) {
 TEST(CudaDevice, SaysWhatItIs) {
   const auto backend = make_backend({});
   EXPECT_EQ(backend->device_class(), "emulated sm_90");
-  EXPECT_EQ(backend->numerics(), "cuda-3");
+  EXPECT_EQ(backend->numerics(), "cuda-4");
 }
 
 // Every opcode has its adapter; what an adapter cannot do is refused when the model is loaded.

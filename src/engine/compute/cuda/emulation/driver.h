@@ -27,7 +27,7 @@ struct EmulationOptions {
 // Where LLORCH_EMULATION is set ("seed:host threads"), it is the order of options that say nothing of one.
 std::unique_ptr<Driver> make_driver(const EmulationOptions& options);
 
-// The CUDA backend on an emulated device, numerics "cuda-3".
+// The CUDA backend on an emulated device, numerics "cuda-4".
 std::unique_ptr<CudaBackend> make_backend(const EmulationOptions& options);
 
 // The device that programs for real GPUs run on: GPU 0, or with LLORCH_GPU=emulated this one, so that whatever such a program does can

@@ -5,7 +5,7 @@
 
 namespace llorch::engine::compute::cuda::kernels {
 
-// x ~ scale * q, scale = max|x| / 127 of a block, q in [-127, 127].
+// x ~ scale * q, scale = max|x| / 127 of a block to 22 bits, q in [-127, 127].
 struct ByteRows {
   std::int8_t* q = nullptr;       // [rows, width]
   float* scales = nullptr;        // [rows, width / 32]
@@ -52,7 +52,8 @@ LLORCH_KERNEL void quantize_block(const float* x, const ByteRows& out, std::uint
   std::uint32_t largest = 0;
   for (std::uint32_t i = 0; i < kBlockElements; ++i) largest = larger(largest, bits_of(x[i]) & 0x7FFFFFFFu);
   const float amax = float_of(largest);
-  const bool finite = largest < 0x7F800000u, usable = finite && amax >= 0x1p-100f;
+  constexpr std::uint32_t kTooLarge = 0x71800000u;  // 2^100
+  const bool small = largest < kTooLarge, usable = small && amax >= 0x1p-100f;
   const float inverse = usable ? divide(127.0f, amax) : 0.0f;
   std::int32_t sums[2] = {0, 0};
   LLORCH_UNROLL
@@ -62,7 +63,8 @@ LLORCH_KERNEL void quantize_block(const float* x, const ByteRows& out, std::uint
     sums[i / 16] += value;
   }
   const std::uint64_t at = row * (out.width / kBlockElements) + b;
-  out.scales[at] = usable ? divide(amax, 127.0f) : finite ? 0.0f : float_of(0x7FC00000u);
+  const float scale = float_of((bits_of(divide(amax, 127.0f)) + 2u) & ~3u);
+  out.scales[at] = usable ? scale : small ? 0.0f : float_of(0x7FC00000u);
   out.sums[at] = (static_cast<std::uint32_t>(sums[0]) & 0xFFFFu) | static_cast<std::uint32_t>(sums[1]) << 16;
 }
 

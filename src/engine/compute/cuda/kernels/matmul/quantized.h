@@ -1,6 +1,6 @@
 #pragma once
 // Quantized weights on integer tensor cores, in the order of the CPU device: blocks of 32 increasing, exact integer sums inside a
-// block, y = fma(d_w * d_x, sum, y), then the min's part. So a quantized matrix gives the CPU's bits, whoever computes it.
+// block, y = fma(scale, sum * d_x, y), then the mins. So a quantized matrix gives the CPU's bits, whoever computes it.
 //
 // A block of sixteen packed rows is one ByteMma: the planes of a group (compute/cpu/quant_layout.h) are words of four
 // elements, a lane's registers are words t and 4 + t of rows g and g + 8. Where both halves of a block have scales of their
@@ -9,40 +9,35 @@
 
 namespace llorch::engine::compute::cuda::kernels {
 
-// What multiplies an exact sum in y = fma(factor, sum, y).
+// What is added next: y = fma(factor, value, y).
 struct QuantTerm {
-  float factor, sum;
+  float factor, value;
 };
 
-// What scales one row of w in one block.
+// What scales one row of w in one block: terms of its scales come first, then those of its mins.
 template <DType kType>
 struct BlockOfRow {
   using Row = PackedRow<kType>;
-  float factor = 0, min_factor = 0;
-  float scale[2] = {}, min[2] = {};  // of the halves
+  static constexpr std::uint32_t kScales = Row::kHalves ? 2 : 1, kTerms = kScales * (Row::kHasMin ? 2 : 1);
+  float factors[kTerms] = {};
 
   LLORCH_KERNEL void load(const Row& row, std::uint32_t block) {
-    factor = row.factor(block);
-    if constexpr (Row::kHasMin) min_factor = Row::kMinSubtracted ? -row.min_factor(block) : row.min_factor(block);
     LLORCH_UNROLL
-    for (std::uint32_t half = 0; half < (Row::kHalves ? 2 : 1); ++half) {
-      scale[half] = static_cast<float>(row.scale(block, half));
-      min[half] = static_cast<float>(row.min(block, half));
+    for (std::uint32_t i = 0; i < kScales; ++i) {
+      factors[i] = row.factor(block) * static_cast<float>(row.scale(block, i));
+      if constexpr (Row::kHasMin) {
+        const float min = row.min_factor(block) * static_cast<float>(row.min(block, i));
+        factors[kScales + i] = Row::kMinSubtracted ? -min : min;
+      }
     }
   }
-  // `sums` are those of the halves, or the block's and nothing. All of it is exact: the parts stay below 2^24.
-  LLORCH_KERNEL QuantTerm term(const std::int32_t (&sums)[2], float x_scale) const {
-    float sum = static_cast<float>(sums[0]);
-    if constexpr (Row::kScaled) sum = sum * scale[0];
-    if constexpr (Row::kHalves) sum = sum + static_cast<float>(sums[1]) * scale[1];
-    return {factor * x_scale, sum};
-  }
-  LLORCH_KERNEL QuantTerm min_term(std::uint32_t x_sums, float x_scale) const {
-    const float low_sum = half_sum(x_sums, 0), high_sum = half_sum(x_sums, 1);
-    const float sum = Row::kHalves   ? low_sum * min[0] + high_sum * min[1]
-                      : Row::kScaled ? (low_sum + high_sum) * min[0]
-                                     : low_sum + high_sum;
-    return {min_factor * x_scale, sum};
+  // `sums` are those of the halves, or the block's.
+  LLORCH_KERNEL QuantTerm term(std::uint32_t i, const std::int32_t (&sums)[kScales], std::uint32_t x_sums,
+                               float x_scale) const {
+    const float sum = i < kScales    ? static_cast<float>(sums[i])
+                      : kScales == 2 ? half_sum(x_sums, i - kScales)
+                                     : half_sum(x_sums, 0) + half_sum(x_sums, 1);
+    return {factors[i], sum * x_scale};
   }
 };
 
@@ -88,18 +83,18 @@ struct QuantStream {
   static constexpr std::uint32_t kRowsOfX = kRowsX;
   static constexpr bool kStartsEarly = true;
   static_assert(kRowsOfX <= kMmaColumns);
-  static constexpr std::uint32_t kBlocks = kRowsOfX != 1 && Row::kHasMin ? 16 : 32;  // at a time
+  static constexpr std::uint32_t kScales = BlockOfRow<kType>::kScales, kTerms = BlockOfRow<kType>::kTerms;
+  static constexpr std::uint32_t kBlocks = kRowsOfX == 1 ? 32 : 32 / kTerms;  // at a time
   static constexpr std::uint32_t kOfWarp = kBlocks / kWarps;
 
   struct Shared {
-    QuantTerm terms[kBlocks][kRowsOfX][kPackRows];
-    QuantTerm mins[Row::kHasMin ? kBlocks : 1][kRowsOfX][kPackRows];
+    QuantTerm terms[kBlocks][kTerms][kRowsOfX][kPackRows];
   };
   struct Fragment {
     BlockOfRow<kType> rows[2];  // g, g + 8
     std::uint32_t a[4], b[2];
     BlockOfX x[2];  // columns 2t, 2t + 1
-    std::int32_t c[Row::kHalves ? 2 : 1][4];
+    std::int32_t c[kScales][4];
   };
   struct Own {
     Fragment of[kOfWarp];
@@ -188,21 +183,20 @@ struct QuantStream {
       const Fragment& f = own.of[i];
       const std::uint32_t block = i * kWarps + thread / 32, row = g + e / 2 * 8, column = 2 * t + e % 2;
       if (column >= kRowsOfX) continue;
-      const std::int32_t sums[2] = {f.c[0][e], Row::kHalves ? f.c[Row::kHalves ? 1 : 0][e] : 0};
-      shared.terms[block][column][row] = f.rows[e / 2].term(sums, f.x[e % 2].scale);
-      if constexpr (Row::kHasMin)
-        shared.mins[block][column][row] = f.rows[e / 2].min_term(f.x[e % 2].sums, f.x[e % 2].scale);
+      std::int32_t sums[kScales];
+      LLORCH_UNROLL
+      for (std::uint32_t s = 0; s < kScales; ++s) sums[s] = f.c[s][e];
+      LLORCH_UNROLL
+      for (std::uint32_t k = 0; k < kTerms; ++k)
+        shared.terms[block][k][column][row] = f.rows[e / 2].term(k, sums, f.x[e % 2].sums, f.x[e % 2].scale);
     }
   }
   static LLORCH_KERNEL float added(const Shared& shared, float sum, std::uint32_t count, std::uint32_t thread) {
     const std::uint32_t column = thread / kPackRows, row = thread % kPackRows;
-    for (std::uint32_t i = 0; i < count; ++i) {
-      const QuantTerm term = shared.terms[i][column][row];
-      sum = fma(term.factor, term.sum, sum);
-      if constexpr (Row::kHasMin) {
-        const QuantTerm min = shared.mins[i][column][row];
-        sum = fma(min.factor, min.sum, sum);
-      }
+    for (std::uint32_t i = 0; i < count; ++i) LLORCH_UNROLL
+    for (std::uint32_t k = 0; k < kTerms; ++k) {
+      const QuantTerm term = shared.terms[i][k][column][row];
+      sum = fma(term.factor, term.value, sum);
     }
     return sum;
   }
@@ -219,6 +213,7 @@ struct QuantTiled {
   static constexpr std::uint32_t kRows = 64;
   static constexpr std::uint32_t kRowsOfX = 64;
   static constexpr std::uint32_t kRowTiles = 2, kColumnTiles = 4;  // of a warp
+  static constexpr std::uint32_t kScales = BlockOfRow<kType>::kScales, kTerms = BlockOfRow<kType>::kTerms;
 
   struct Words {
     std::uint32_t a[kRowTiles][4];
@@ -226,7 +221,7 @@ struct QuantTiled {
   };
   struct Own {
     Words now, next;
-    std::int32_t c[kColumnTiles][Row::kHalves ? 2 : 1][4];
+    std::int32_t c[kColumnTiles][kScales][4];
     float sum[kRowTiles][kColumnTiles][4];
   };
 
@@ -247,7 +242,7 @@ struct QuantTiled {
         block.own([&](std::uint32_t thread) {
           LLORCH_UNROLL
           for (std::uint32_t i = 0; i < sizeof(Own::c) / sizeof(std::int32_t); ++i)
-            owns[thread].c[i / (4 * kSums)][i / 4 % kSums][i % 4] = 0;
+            owns[thread].c[i / (4 * kScales)][i / 4 % kScales][i % 4] = 0;
         });
         LLORCH_UNROLL
         for (std::uint32_t c = 0; c < kColumnTiles; ++c)
@@ -261,7 +256,6 @@ struct QuantTiled {
   }
 
  private:
-  static constexpr std::uint32_t kSums = Row::kHalves ? 2 : 1;
   struct Place {
     std::uint32_t row, row_of_x, g, t;  // the first of a warp, and its lane
   };
@@ -310,12 +304,13 @@ struct QuantTiled {
       for (std::uint32_t high = 0; high < 2; ++high) {
         const std::uint32_t e = 2 * high + low;
         float& sum = own.sum[r][c][e];
-        const std::int32_t sums[2] = {own.c[c][0][e], own.c[c][kSums - 1][e]};
-        const QuantTerm term = rows[high].term(sums, scale);
-        sum = fma(term.factor, term.sum, sum);
-        if constexpr (Row::kHasMin) {
-          const QuantTerm min = rows[high].min_term(x.sums[of_x], scale);
-          sum = fma(min.factor, min.sum, sum);
+        std::int32_t sums[kScales];
+        LLORCH_UNROLL
+        for (std::uint32_t s = 0; s < kScales; ++s) sums[s] = own.c[c][s][e];
+        LLORCH_UNROLL
+        for (std::uint32_t k = 0; k < kTerms; ++k) {
+          const QuantTerm term = rows[high].term(k, sums, x.sums[of_x], scale);
+          sum = fma(term.factor, term.value, sum);
         }
       }
     }
