@@ -74,6 +74,11 @@ def test_a_vector_on_the_stack_of_a_loop_is_seen(instruction, wrong):
     assert faults(code) == ([instruction] if wrong else [])
 
 
+def test_a_jump_back_without_condition_is_no_loop():
+    (code,) = functions(LOOP.format("vmovaps %zmm7,0x48(%rsp)").replace("jne", "jmp")).values()
+    assert in_loops(code) == []
+
+
 def objects(repository, isa):
     build = Path(os.environ.get("LLORCH_BIN_DIR", repository / "build/release/bin")).parent
     cache = build / "CMakeCache.txt"

@@ -1,6 +1,6 @@
 #pragma once
 // The CPU kernels: raw pointers and sizes in, floats out. One table per instruction set, filled from the same
-// templates, so every entry gives the same bits in every table. Each call computes a range of independent units (rows,
+// templates, so every entry gives the same bits in every table, but for begins of quantized blocks. Each call computes a range of independent units (rows,
 // groups, ...); how units are split over threads and calls never changes a result. Steps and reduction orders:
 // docs/internals/numerics.md.
 //
@@ -52,7 +52,7 @@ struct MatmulArgs {
   PackedMatrix w;
   const float* x = nullptr;  // [rows, w.cols] for float weights, row stride x_stride
   std::size_t x_stride = 0;
-  QuantizedRows xq;    // for quantized weights, width == w.cols
+  QuantizedRows xq;    // for quantized weights, width == w.cols; from `quantize` of the same table
   float* y = nullptr;  // [rows, w.rows], row stride y_stride
   std::size_t y_stride = 0;
   std::size_t rows = 0;

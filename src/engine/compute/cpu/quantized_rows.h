@@ -1,6 +1,7 @@
 #pragma once
 // Activations as the quantized products take them: int8 blocks of 32, each with everything a tile needs of it in one line of
 // the cache.
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -11,6 +12,7 @@ namespace llorch::engine::compute::cpu {
 // base off and scales: fma(kSumBase + S, scale, -kSumBase * scale) is S * scale, rounded once.
 inline constexpr float kSumBase = 0x1.8p23f;
 inline constexpr std::int32_t kSumBaseBits = 0x4B400000;
+static_assert(std::bit_cast<float>(kSumBaseBits) == kSumBase && 32 * 128 * 127 < 1 << 22);
 
 // 32 activations x ~ scale * q, q in [-127, 127]. scale is max|x| / 127 rounded to 22 bits, so that kSumBase * scale is exact.
 struct alignas(64) QuantizedBlock {

@@ -21,7 +21,7 @@ class ThreadPool {
   static constexpr std::size_t kPartsPerThread = 4;
   static constexpr std::size_t kPartsMax = 0xffff;  // of a region; 16 bits count them
   // A region of at least so many grains for each part is cut unevenly: shorter parts of a smaller one would be crumbs.
-  static constexpr std::size_t kUnevenParts = 8;
+  static constexpr std::size_t kUnevenGrains = 8;
 
   // `threads_count` >= 1 counts the caller of run(): a pool of one starts no thread.
   explicit ThreadPool(std::size_t threads_count);
@@ -31,8 +31,7 @@ class ThreadPool {
 
   std::size_t threads_count() const { return workers_.size() + 1; }
 
-  // Calls body(Range, thread index) on disjoint ranges that cover [0, count), each at least `grain` long except the
-  // last, and returns when all are done. One thread may take several ranges, one after the other: the index is for
+  // Calls body(Range, thread index) on disjoint ranges that cover [0, count), each about `grain` long at least, and returns when all are done. One thread may take several ranges, one after the other: the index is for
   // scratch memory. Allocates nothing. A region that is worth one thread only runs on the caller.
   template <class Body>
   void run(std::size_t count, std::size_t grain, const Body& body) {
@@ -46,7 +45,7 @@ class ThreadPool {
     run_parts({[](const void* context, Range range, std::size_t thread) {
                  (*static_cast<const Body*>(context))(range, thread);
                },
-               &body, count, parts, most >= kUnevenParts * parts ? parts / 2 : 0});
+               &body, count, parts, most >= kUnevenGrains * parts ? parts / 2 : 0});
   }
 
  private:

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <thread>
@@ -21,6 +22,30 @@ TEST(ThreadPool, RangesCoverEveryUnitOnce) {
           for (std::size_t i = range.begin; i < range.end; ++i) ++seen[i];
         });
         EXPECT_EQ(seen, std::vector<int>(count, 1)) << threads << " threads, grain " << grain;
+      }
+    }
+  }
+}
+
+// Large regions end in shorter ranges.
+TEST(ThreadPool, LongRangesComeFirst) {
+  for (const std::size_t threads : {2u, 3u, 8u}) {
+    ThreadPool pool(threads);
+    const std::size_t parts = ThreadPool::kPartsPerThread * threads, enough = ThreadPool::kUnevenGrains * parts;
+    for (const std::size_t count : {enough - 1, enough, enough + 1, std::size_t{4099}}) {
+      std::vector<int> seen(count);
+      std::vector<std::size_t> lengths(count);  // where a range begins; plain, as above
+      pool.run(count, 1, [&](Range range, std::size_t) {
+        lengths[range.begin] = range.end - range.begin;
+        for (std::size_t i = range.begin; i < range.end; ++i) ++seen[i];
+      });
+      EXPECT_EQ(seen, std::vector<int>(count, 1));
+      std::erase(lengths, 0);
+      ASSERT_EQ(lengths.size(), parts);
+      if (count < enough) {
+        EXPECT_LE(std::ranges::max(lengths), std::ranges::min(lengths) + 1) << threads << " threads, " << count;
+      } else {
+        EXPECT_GE(lengths.front(), 2 * lengths.back()) << threads << " threads, " << count;
       }
     }
   }

@@ -168,16 +168,9 @@ inline constexpr int kParts = 2;
 struct F32x8 {
   __m256 v;
 };
-struct I32x8 {
-  __m256i v;
-};
 using PartF = F32x8;
 template <int kPart>
 LLORCH_INLINE F32x8 part(F32x16 a) {
-  return {kPart == 0 ? a.lo : a.hi};
-}
-template <int kPart>
-LLORCH_INLINE I32x8 part(I32x16 a) {
   return {kPart == 0 ? a.lo : a.hi};
 }
 LLORCH_INLINE F32x8 set1_part(float x) { return {_mm256_set1_ps(x)}; }

@@ -105,8 +105,9 @@ TEST(Matmul, EqualsTheWrittenOrderOnEveryWidthAndRowCount) {
 TEST(Matmul, EqualsTheWrittenOrderWhereSlabsMeet) {
   Random random(8);
   for (DType dtype : kTypes) {
-    check_shape(random, {.dtype = dtype, .rows = 50, .cols = 1280}, 130);
+    check_shape(random, {.dtype = dtype, .rows = 50, .cols = 1280}, 131);
     check_shape(random, {.dtype = dtype, .rows = 64, .cols = 1024}, 11);
+    check_shape(random, {.dtype = dtype, .rows = 33, .cols = 2304}, 129);  // two chunks, and one row in the last panel
   }
 }
 
@@ -175,6 +176,36 @@ TEST(Matmul, ExtremeCodesOfEveryTypeAreExact) {
           Activations a = activations(kernels(isa), row, 1, shape.cols);
           EXPECT_TRUE(same_bits(run_matmul(kernels(isa), packed.view(), a, 1, 1), expected))
               << info.name << " " << host::isa_name(isa) << " fill " << int{fill};
+        }
+      }
+    }
+  }
+}
+
+// Blocks without a scale: what they meet becomes NaN, rows beside them do not.
+TEST(Matmul, BlocksThatAreNoNumbersSpoilTheirRowAlone) {
+  Random random(9);
+  constexpr std::uint32_t kCols = 512;
+  for (DType dtype : kTypes) {
+    if (!is_quantized(dtype)) continue;
+    const MatrixShape shape{.dtype = dtype, .rows = 40, .cols = kCols};
+    const std::vector<std::byte> stored = testing::random_matrix(random, shape);
+    const Packed packed(shape, stored);
+    for (const std::size_t rows : {3u, 14u}) {
+      std::vector<float> x = random.normals(rows * kCols);
+      x[kCols + 70] = INFINITY, x[2 * kCols + 1] = -0x1p100f;
+      for (host::Isa isa : isas()) {
+        Activations a = activations(kernels(isa), x, rows, kCols);
+        const std::vector<float> y = run_matmul(kernels(isa), packed.view(), a, rows, 2);
+        for (std::size_t r = 0; r < rows; ++r) {
+          const auto part = std::span(y).subspan(r * shape.rows, shape.rows);
+          const auto row = std::span(x).subspan(r * kCols, kCols);
+          if (r == 1 || r == 2) {
+            EXPECT_TRUE(std::ranges::all_of(part, [](float value) { return std::isnan(value); })) << "row " << r;
+          } else {
+            const auto expected = reference::matmul_exact(dtype, stored, shape.rows, row);
+            EXPECT_TRUE(same_bits({part.begin(), part.end()}, expected)) << "row " << r;
+          }
         }
       }
     }

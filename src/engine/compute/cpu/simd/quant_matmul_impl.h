@@ -413,10 +413,9 @@ LLORCH_INLINE void slab_tiles(std::size_t rows, std::size_t groups, const QuantT
         tile.x += row * tile.x_stride, tile.y += row * tile.y_stride;
         ahead.ask();
         rows_ahead.ask();
-        // Outputs of the next rows, which other groups may have pushed out since.
-        for (std::size_t r = 0; r < count; ++r)
-          for (std::size_t n = 0; n < groups; ++n)
-            __builtin_prefetch(tile.y + (count + r) * tile.y_stride + n * kPackRows, 1);
+        // Outputs of the next rows, which those of other groups may have pushed out since.
+        for (std::size_t next = row + count; next < least(row + 2 * count + 1, rows); ++next)
+          for (std::size_t n = 0; n < groups; ++n) __builtin_prefetch(args.y + next * args.y_stride + n * kPackRows, 1);
         QuantTiles<Weights>::slab(RowsUpTo<kSlabTileRows>{}, count, groups, tile);
       });
 }
@@ -462,10 +461,10 @@ inline void slab_matmul(const MatmulArgs& args, Range groups) {
     const Range rows{row, least(row + kQuantRowPanel, args.rows)};
     const std::size_t slabs = kChunkBytes / sizeof(QuantizedBlock) / (rows.end - rows.begin) / kSlabBlocks;
     const std::size_t chunk = (slabs == 0 ? 1 : slabs) * kSlabBlocks;
-    const std::size_t shares = (groups.end - groups.begin + kSlabTileGroups - 1) / kSlabTileGroups *
-                               tiles_of(chunk, kSlabBlocks) * tiles_of(rows.end - rows.begin, kSlabTileRows);
     for (std::size_t b = 0; b < blocks; b += chunk) {
       const std::size_t end = least(b + chunk, blocks);
+      const std::size_t shares = tiles_of(groups.end - groups.begin, kSlabTileGroups) * tiles_of(end - b, kSlabBlocks) *
+                                 tiles_of(rows.end - rows.begin, kSlabTileRows);
       RowsAhead ahead = end < blocks ? RowsAhead(args.xq, rows, {end, least(end + chunk, blocks)}, shares)
                                      : RowsAhead(args.xq, {rows.end, least(rows.end + kQuantRowPanel, args.rows)},
                                                  {0, least(chunk, blocks)}, shares);

@@ -161,10 +161,6 @@ template <int kPart>
 LLORCH_INLINE F32x16 part(F32x16 a) {
   return a;
 }
-template <int kPart>
-LLORCH_INLINE I32x16 part(I32x16 a) {
-  return a;
-}
 LLORCH_INLINE PartF set1_part(float x) { return set1(x); }
 LLORCH_INLINE PartF load_part(const float* p) { return load(p); }
 LLORCH_INLINE void store_part(float* p, PartF a) { store(p, a); }
@@ -174,7 +170,7 @@ LLORCH_INLINE void store_part_bytes(std::uint8_t* p, PartBytes a) { _mm512_store
 // The multiplier is unsigned x signed bytes: weights of either sign go in plus 128.
 inline constexpr bool kSignedCodes = false;
 
-// Of the sums of q at indices mod 4 in {0, 1} and in {2, 3}, signs turned.
+// What a sum of codes plus 128 begins with, from the sums of q at indices mod 4 in {0, 1} and in {2, 3}, signs turned.
 LLORCH_INLINE std::int32_t begin_of(int minus_low, int minus_high) {
   return kSumBaseBits + 128 * (minus_low + minus_high);
 }

@@ -218,7 +218,7 @@ TEST(Matmul, QuantizesLikeTheReference) {
   SCOPED_TRACE(random.note());
   auto x = random.hostiles(3 * 320);
   x[40] = INFINITY, x[100] = NAN;
-  for (int i = 0; i < 32; ++i) x[320 + i] = 1e-35f;
+  for (int i = 0; i < 32; ++i) x[320 + i] = 1e-35f, x[384 + i] = 0x1p100f, x[448 + i] = 0x1.fffffep99f;
   std::vector<std::int8_t> q(x.size());
   std::vector<float> scales(x.size() / 32);
   std::vector<std::uint32_t> sums(x.size() / 32);

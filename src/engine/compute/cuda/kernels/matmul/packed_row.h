@@ -50,7 +50,6 @@ class PackedRow {
   }
 
   static constexpr bool kHalves = kLayout.has_halves();  // the halves of a block have scales of their own
-  static constexpr bool kScaled = kSmall != cpu::SmallScale::kNone;
 
   // Small scale and min of a half (16 elements) of a block; 1 where the type has none.
   LLORCH_KERNEL std::int32_t scale(std::uint32_t block, std::uint32_t half) const {

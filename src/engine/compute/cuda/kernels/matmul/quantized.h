@@ -9,12 +9,8 @@
 
 namespace llorch::engine::compute::cuda::kernels {
 
-// What is added next: y = fma(factor, value, y).
-struct QuantTerm {
-  float factor, value;
-};
-
-// What scales one row of w in one block: terms of its scales come first, then those of its mins.
+// One row of w in one block: what multiplies its scaled sums, those of its scales first, then those of its mins. Term i is
+// y = fma(factors[i], value(i, ...), y).
 template <DType kType>
 struct BlockOfRow {
   using Row = PackedRow<kType>;
@@ -22,22 +18,23 @@ struct BlockOfRow {
   float factors[kTerms] = {};
 
   LLORCH_KERNEL void load(const Row& row, std::uint32_t block) {
+    const float factor = row.factor(block);
     LLORCH_UNROLL
-    for (std::uint32_t i = 0; i < kScales; ++i) {
-      factors[i] = row.factor(block) * static_cast<float>(row.scale(block, i));
-      if constexpr (Row::kHasMin) {
-        const float min = row.min_factor(block) * static_cast<float>(row.min(block, i));
-        factors[kScales + i] = Row::kMinSubtracted ? -min : min;
-      }
+    for (std::uint32_t i = 0; i < kScales; ++i) factors[i] = factor * static_cast<float>(row.scale(block, i));
+    if constexpr (Row::kHasMin) {
+      const float min_factor = Row::kMinSubtracted ? -row.min_factor(block) : row.min_factor(block);
+      LLORCH_UNROLL
+      for (std::uint32_t i = 0; i < kScales; ++i)
+        factors[kScales + i] = min_factor * static_cast<float>(row.min(block, i));
     }
   }
   // `sums` are those of the halves, or the block's.
-  LLORCH_KERNEL QuantTerm term(std::uint32_t i, const std::int32_t (&sums)[kScales], std::uint32_t x_sums,
-                               float x_scale) const {
+  static LLORCH_KERNEL float value(std::uint32_t i, const std::int32_t (&sums)[kScales], std::uint32_t x_sums,
+                                   float x_scale) {
     const float sum = i < kScales    ? static_cast<float>(sums[i])
                       : kScales == 2 ? half_sum(x_sums, i - kScales)
                                      : half_sum(x_sums, 0) + half_sum(x_sums, 1);
-    return {factors[i], sum * x_scale};
+    return sum * x_scale;
   }
 };
 
@@ -84,11 +81,12 @@ struct QuantStream {
   static constexpr bool kStartsEarly = true;
   static_assert(kRowsOfX <= kMmaColumns);
   static constexpr std::uint32_t kScales = BlockOfRow<kType>::kScales, kTerms = BlockOfRow<kType>::kTerms;
-  static constexpr std::uint32_t kBlocks = kRowsOfX == 1 ? 32 : 32 / kTerms;  // at a time
+  static constexpr std::uint32_t kBlocks = kRowsOfX != 1 && Row::kHasMin ? 16 : 32;  // at a time
   static constexpr std::uint32_t kOfWarp = kBlocks / kWarps;
 
   struct Shared {
-    QuantTerm terms[kBlocks][kTerms][kRowsOfX][kPackRows];
+    float factors[kBlocks][kTerms][kPackRows];
+    float values[kBlocks][kTerms][kRowsOfX][kPackRows];
   };
   struct Fragment {
     BlockOfRow<kType> rows[2];  // g, g + 8
@@ -187,17 +185,17 @@ struct QuantStream {
       LLORCH_UNROLL
       for (std::uint32_t s = 0; s < kScales; ++s) sums[s] = f.c[s][e];
       LLORCH_UNROLL
-      for (std::uint32_t k = 0; k < kTerms; ++k)
-        shared.terms[block][k][column][row] = f.rows[e / 2].term(k, sums, f.x[e % 2].sums, f.x[e % 2].scale);
+      for (std::uint32_t k = 0; k < kTerms; ++k) {
+        if (column == 0) shared.factors[block][k][row] = f.rows[e / 2].factors[k];
+        shared.values[block][k][column][row] = BlockOfRow<kType>::value(k, sums, f.x[e % 2].sums, f.x[e % 2].scale);
+      }
     }
   }
   static LLORCH_KERNEL float added(const Shared& shared, float sum, std::uint32_t count, std::uint32_t thread) {
     const std::uint32_t column = thread / kPackRows, row = thread % kPackRows;
     for (std::uint32_t i = 0; i < count; ++i) LLORCH_UNROLL
-    for (std::uint32_t k = 0; k < kTerms; ++k) {
-      const QuantTerm term = shared.terms[i][k][column][row];
-      sum = fma(term.factor, term.value, sum);
-    }
+    for (std::uint32_t k = 0; k < kTerms; ++k)
+      sum = fma(shared.factors[i][k][row], shared.values[i][k][column][row], sum);
     return sum;
   }
 };
@@ -308,10 +306,8 @@ struct QuantTiled {
         LLORCH_UNROLL
         for (std::uint32_t s = 0; s < kScales; ++s) sums[s] = own.c[c][s][e];
         LLORCH_UNROLL
-        for (std::uint32_t k = 0; k < kTerms; ++k) {
-          const QuantTerm term = rows[high].term(k, sums, x.sums[of_x], scale);
-          sum = fma(term.factor, term.value, sum);
-        }
+        for (std::uint32_t k = 0; k < kTerms; ++k)
+          sum = fma(rows[high].factors[k], BlockOfRow<kType>::value(k, sums, x.sums[of_x], scale), sum);
       }
     }
   }
