@@ -189,8 +189,9 @@ int main(int argc, char** argv) {
     beside(prompt, openai_api("/v1/completions", body_of(prompt, stream)));
     beside(chat, openai_api("/v1/chat/completions", body_of(chat, stream)));
     beside(chat, openai_api("/v1/responses", body_of(input, stream)));
-    beside(chat, other_api<http::anthropic::MessageRenderer>("/v1/messages", body_of(turn, stream),
-                                                             [](std::string_view text) { return http::anthropic::decode_messages(text, 32768); }));
+    const auto decode_messages = [](std::string_view text) { return http::anthropic::decode_messages(text, 32768); };
+    beside(chat,
+           other_api<http::anthropic::MessageRenderer>("/v1/messages", body_of(turn, stream), decode_messages));
     beside(chat, other_api<http::ollama::AnswerRenderer>("/api/chat", body_of(line, stream), http::ollama::decode_chat));
   }
   return 0;

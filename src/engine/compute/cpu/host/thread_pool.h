@@ -31,8 +31,9 @@ class ThreadPool {
 
   std::size_t threads_count() const { return workers_.size() + 1; }
 
-  // Calls body(Range, thread index) on disjoint ranges that cover [0, count), each about `grain` long at least, and returns when all are done. One thread may take several ranges, one after the other: the index is for
-  // scratch memory. Allocates nothing. A region that is worth one thread only runs on the caller.
+  // Calls body(Range, thread index) on disjoint ranges that cover [0, count), each about `grain` long at least, and
+  // returns when all are done. One thread may take several ranges, one after the other: the index is for scratch memory.
+  // Allocates nothing. A region that is worth one thread only runs on the caller.
   template <class Body>
   void run(std::size_t count, std::size_t grain, const Body& body) {
     const std::size_t most = grain == 0 ? count : (count + grain - 1) / grain;

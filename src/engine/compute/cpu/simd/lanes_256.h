@@ -138,23 +138,11 @@ LLORCH_INLINE std::int32_t max_lane(I32x16 a) {
   return _mm_cvtsi128_si32(_mm_max_epi32(q, _mm_shuffle_epi32(q, 0xB1)));
 }
 
-// Lanes as int8.
+// Lanes as int8; REQUIRES every lane in [-128, 127].
 LLORCH_INLINE __m128i to_bytes(I32x16 a) {
   const __m128i lo = _mm_packs_epi32(_mm256_castsi256_si128(a.lo), _mm256_extracti128_si256(a.lo, 1));
   const __m128i hi = _mm_packs_epi32(_mm256_castsi256_si128(a.hi), _mm256_extracti128_si256(a.hi, 1));
   return _mm_packs_epi16(lo, hi);
-}
-// Stores 32 lanes as int8. Of both halves: the sums of those with index mod 4 in {0, 1}, and of those in {2, 3}, signs turned.
-// REQUIRES every lane in [-127, 127].
-LLORCH_INLINE void store_q(std::int8_t* q, I32x16 low, I32x16 high, std::int16_t (&halves)[2][2]) {
-  const __m256i bytes = _mm256_set_m128i(to_bytes(high), to_bytes(low));
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(q), bytes);
-  __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), bytes);
-  pairs = _mm256_add_epi16(pairs, _mm256_shuffle_epi32(pairs, 0x4E));
-  pairs = _mm256_add_epi16(pairs, _mm256_shuffle_epi32(pairs, 0xB1));
-  pairs = _mm256_sub_epi16(_mm256_setzero_si256(), pairs);
-  const std::int32_t words[2] = {_mm256_cvtsi256_si32(pairs), _mm256_extract_epi32(pairs, 4)};
-  __builtin_memcpy(halves, words, sizeof words);
 }
 
 LLORCH_INLINE __m256i broadcast4(const std::int8_t* p) {

@@ -1,13 +1,34 @@
 // Matrix products with float weights, activation quantization and row gather; quant_matmul_impl.h comes before. Included
 // inside the namespace of one instruction set.
 
-// A scale rounded to 22 bits, halves away from zero.
-LLORCH_INLINE float scale_of(float scale) {
+// A positive number rounded to 22 bits, halves up.
+LLORCH_INLINE float to_22_bits(float x) {
   std::int32_t bits;
-  __builtin_memcpy(&bits, &scale, sizeof bits);
+  __builtin_memcpy(&bits, &x, sizeof bits);
   bits = (bits + 2) & ~3;
-  __builtin_memcpy(&scale, &bits, sizeof scale);
-  return scale;
+  __builtin_memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+// Stores 32 lanes as int8. Of both halves: the sums of those with index mod 4 in {0, 1}, and of those in {2, 3}, signs turned.
+// REQUIRES every lane in [-127, 127].
+LLORCH_INLINE void store_q(std::int8_t* q, I32x16 low, I32x16 high, std::int16_t (&halves)[2][2]) {
+  const __m256i bytes = _mm256_set_m128i(to_bytes(high), to_bytes(low));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(q), bytes);
+  __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), bytes);
+  pairs = _mm256_add_epi16(pairs, _mm256_shuffle_epi32(pairs, 0x4E));
+  pairs = _mm256_add_epi16(pairs, _mm256_shuffle_epi32(pairs, 0xB1));
+  pairs = _mm256_sub_epi16(_mm256_setzero_si256(), pairs);
+  const std::int32_t words[2] = {_mm256_cvtsi256_si32(pairs), _mm256_extract_epi32(pairs, 4)};
+  __builtin_memcpy(halves, words, sizeof words);
+}
+
+// What integer sums of codes with an offset begin with, from the sums of q at indices mod 4 in {0, 1} and in {2, 3}, signs turned:
+// of codes plus 128 what takes 128 off; sums of pairs begin with both numbers, side by side, times their offset.
+LLORCH_INLINE std::int32_t begin_of(int minus_low, int minus_high) {
+  if constexpr (kSignedCodes)
+    return (minus_low & 0xffff) | static_cast<std::int32_t>(static_cast<std::uint32_t>(minus_high) << 16);
+  return kSumBaseBits + 128 * (minus_low + minus_high);
 }
 
 // Stores lanes and what is made of their sums; block.scale stands.
@@ -38,7 +59,7 @@ LLORCH_INLINE void quantize_block(const float* x, QuantizedBlock& block) {
   if (amax >= 0x1p-100f && bits < kTooLargeBits) {
     const F32x16 inverse = set1(127.0f / amax);
     q0 = to_int(mul(x0, inverse)), q1 = to_int(mul(x1, inverse));
-    block.scale = scale_of(amax / 127.0f);
+    block.scale = to_22_bits(amax / 127.0f);
   } else {
     block.scale = bits < kTooLargeBits ? 0.0f : __builtin_nanf("");
   }

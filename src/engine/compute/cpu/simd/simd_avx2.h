@@ -9,12 +9,6 @@ namespace llorch::engine::compute::cpu::simd::avx2 {
 // exact also for w = -128.
 inline constexpr bool kSignedCodes = true;
 
-// What sums of pairs begin with before the offset multiplies it: the sums of q at indices mod 4 in {0, 1} and in {2, 3}, signs
-// turned, side by side.
-LLORCH_INLINE std::int32_t begin_of(int minus_low, int minus_high) {
-  return (minus_low & 0xffff) | static_cast<std::int32_t>(static_cast<std::uint32_t>(minus_high) << 16);
-}
-
 // By how many bits `power`, a power of two, shifts.
 constexpr int shift_of(int power) { return power <= 1 ? 0 : 1 + shift_of(power / 2); }
 

@@ -106,18 +106,8 @@ LLORCH_INLINE float tree_max(F32x16 a) {
 }
 LLORCH_INLINE std::int32_t max_lane(I32x16 a) { return _mm512_reduce_max_epi32(a.v); }
 
-// Stores 32 lanes as int8. Of both halves: the sums of those with index mod 4 in {0, 1}, and of those in {2, 3}, signs turned.
-// REQUIRES every lane in [-127, 127].
-LLORCH_INLINE void store_q(std::int8_t* q, I32x16 low, I32x16 high, std::int16_t (&halves)[2][2]) {
-  const __m256i bytes = _mm256_set_m128i(_mm512_cvtepi32_epi8(high.v), _mm512_cvtepi32_epi8(low.v));
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(q), bytes);
-  __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), bytes);
-  pairs = _mm256_add_epi16(pairs, _mm256_shuffle_epi32(pairs, 0x4E));
-  pairs = _mm256_add_epi16(pairs, _mm256_shuffle_epi32(pairs, 0xB1));
-  pairs = _mm256_sub_epi16(_mm256_setzero_si256(), pairs);
-  const std::int32_t words[2] = {_mm256_cvtsi256_si32(pairs), _mm256_extract_epi32(pairs, 4)};
-  __builtin_memcpy(halves, words, sizeof words);
-}
+// Lanes as int8; REQUIRES every lane in [-128, 127].
+LLORCH_INLINE __m128i to_bytes(I32x16 a) { return _mm512_cvtepi32_epi8(a.v); }
 
 LLORCH_INLINE __m512i broadcast4(const std::int8_t* p) {
   std::int32_t word;
@@ -169,11 +159,6 @@ LLORCH_INLINE void store_part_bytes(std::uint8_t* p, PartBytes a) { _mm512_store
 
 // The multiplier is unsigned x signed bytes: weights of either sign go in plus 128.
 inline constexpr bool kSignedCodes = false;
-
-// What a sum of codes plus 128 begins with, from the sums of q at indices mod 4 in {0, 1} and in {2, 3}, signs turned.
-LLORCH_INLINE std::int32_t begin_of(int minus_low, int minus_high) {
-  return kSumBaseBits + 128 * (minus_low + minus_high);
-}
 
 template <int... kRow, int kGroups>
 LLORCH_INLINE void add_products(Rows<kRow...>, const Bytes64 (&codes)[kGroups],

@@ -13,11 +13,6 @@ namespace llorch::engine::compute::cpu::simd::LLORCH_ISA_NAMESPACE {
 // The multiplier is unsigned x signed bytes: weights of either sign go in plus 128.
 inline constexpr bool kSignedCodes = false;
 
-// What a sum of codes plus 128 begins with, from the sums of q at indices mod 4 in {0, 1} and in {2, 3}, signs turned.
-LLORCH_INLINE std::int32_t begin_of(int minus_low, int minus_high) {
-  return kSumBaseBits + 128 * (minus_low + minus_high);
-}
-
 // sums + four products of an unsigned byte and a signed one, per lane.
 LLORCH_INLINE __m256i add_four(__m256i sums, __m256i codes, __m256i q) {
 #if defined(LLORCH_EVEX_VNNI)
