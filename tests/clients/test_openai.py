@@ -205,9 +205,9 @@ def test_a_response_goes_on_from_its_items_and_is_structured(chat_client):
     class Sky(BaseModel):
         colour: Literal["red", "green", "blue"]
 
-    first = chat_client.responses.create(model="chat", instructions="You are terse.", input="Hello", max_output_tokens=8)
+    first = chat_client.responses.create(model="chat", instructions="You are terse.", input="Hello", max_output_tokens=8, extra_body={"seed": 7})
     items = [{"role": "user", "content": "Hello"}, *(item.model_dump() for item in first.output), *QUESTION[1:]]
-    answer = chat_client.responses.parse(model="chat", input=items, text_format=Sky, max_output_tokens=64)
+    answer = chat_client.responses.parse(model="chat", input=items, text_format=Sky, max_output_tokens=64, extra_body={"seed": 7})
     assert answer.output_parsed.colour in ("red", "green", "blue")
 
 

@@ -14,7 +14,7 @@ from chat_model import write_chat_model
 from stack import Stack, wait_for
 
 NEEDLE = "xyzzy-needle"
-ASK = {"model": "tiny", "input": f"Tell me of the {NEEDLE}.", "max_output_tokens": 8, "seed": 7}
+ASK = {"model": "tiny", "input": f"Tell me of the {NEEDLE}.", "max_output_tokens": 8, "seed": 7, "logit_bias": {"3": -100}}
 HI = {"type": "message", "role": "user", "content": "Hi."}
 
 

@@ -149,7 +149,7 @@ def test_a_wait_for_a_load_says_how_far_it_is(held):
 @pytest.mark.parametrize("form", ["lines", "json"])
 def test_run_shows_the_load_beside_the_answer(held, form):
     """Lines where nobody looks, objects for programs; never in the answer."""
-    command = [str(BIN / "llorch"), "--state-dir", str(held.dir), "--url", held.url, "run", ALIAS, "Once", "--max-tokens", "4"]
+    command = [str(BIN / "llorch"), "--state-dir", str(held.dir), "--url", held.url, "run", ALIAS, "Once", "--max-tokens", "4", "--seed", "7"]
     process = subprocess.Popen(command + ["--json"] * (form == "json"), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                env=clean_env(held.dir))
     first = next(line.decode() for line in process.stderr if b"load" in line)  # a slow machine waits for its start first

@@ -205,7 +205,7 @@ def test_llorch_run_waits_until_the_pool_has_read_the_model(end):
     """Right after a start the API says that the model is being read; a person at the CLI sees it and gets the answer all the same."""
     with Stack() as stack:
         stack.pool.send_signal(signal.SIGSTOP)  # reads nothing
-        run = subprocess.Popen([BIN / "llorch", "--state-dir", stack.dir, "--url", stack.url, "run", "demo-f16", "Once", "--max-tokens", "4"],
+        run = subprocess.Popen([BIN / "llorch", "--state-dir", stack.dir, "--url", stack.url, "run", "demo-f16", "Once", "--max-tokens", "4", "--seed", "7"],
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=clean_env(stack.dir))
         line = run.stderr.readline()
         assert line == b"waiting: The pool reads the model for the first time.\n", line

@@ -234,11 +234,11 @@ def test_models(stack):
 
 # Programs ask every model for the same, whatever its context: local servers end the answer there.
 def test_a_long_answer_ends_where_the_context_does(stack):
-    answer = stack.request("POST", "/v1/completions", {**TALE, "max_tokens": 100_000, "logit_bias": {"2": -100}}).json
+    answer = stack.request("POST", "/v1/completions", {**TALE, "max_tokens": 100_000, "logit_bias": {"2047": -100}}).json
     context = stack.request("GET", f"/v2/catalog/models/{ALIAS}?facts=true").json["facts"]["context_length"]
     assert (answer["choices"][0]["finish_reason"], answer["usage"]["total_tokens"]) == ("length", context)
     assert stack.request("GET", f"/v1/models/{ALIAS}").json["max_model_len"] == context
-    short = stack.request("POST", "/v1/completions", {**TALE, "logit_bias": {"2": -100}}).json
+    short = stack.request("POST", "/v1/completions", {**TALE, "logit_bias": {"2047": -100}}).json
     assert answer["choices"][0]["text"].startswith(short["choices"][0]["text"])
 
 

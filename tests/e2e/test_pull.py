@@ -487,7 +487,7 @@ def test_the_command_line(tmp_path, server):
         assert [m["fits"] for m in json.loads(llorch("--json", "search", "tale:huge").stdout)["models"]] == [False]
         refused = llorch("run", "tale:5m", "Once upon a time", "--max-tokens", "4")
         assert refused.returncode == 1 and "llorch pull tale:5m" in refused.stderr
-        told = llorch("run", "--pull", "tale:5m", "Once upon a time", "--max-tokens", "4")
+        told = llorch("run", "--pull", "tale:5m", "Once upon a time", "--max-tokens", "4", "--seed", "7")
         assert told.returncode == 0 and told.stdout.strip(), told.stderr
         slow = server.add("/slow.gguf", DATA)
         slow.hold_after = MIB

@@ -59,7 +59,7 @@ def test_a_budget_is_reserved_charged_and_shown(stack):
 # OC-CORE-1023: nothing is refused that the client never asked for.
 def test_an_omitted_max_tokens_is_what_the_session_has_left(stack):
     create(stack, session_id="nearly-spent", token_budget=30)
-    body = {"model": "demo", "prompt": "Once upon a time", "temperature": 0, "session_id": "nearly-spent", "logit_bias": {"2": -100}}
+    body = {"model": "demo", "prompt": "Once upon a time", "temperature": 0, "session_id": "nearly-spent", "logit_bias": {"2047": -100}}
     refused = stack.request("POST", "/v2/tasks", {**body, "max_tokens": 60})
     assert refused.status == 400 and refused.json["error"]["code"] == "BUDGET_EXCEEDED"
     result = stack.request("POST", "/v2/tasks?wait=true", body).json

@@ -72,7 +72,7 @@ def attributes(span):
 def test_a_job_is_five_spans_below_its_callers(collector):
     with Stack({"orchestratord.tracing.otlp_endpoint": collector.url}) as stack:
         headers = {"traceparent": f"00-{TRACE}-{CALLER}-01", "X-Correlation-Id": "traced"}
-        ours = stack.request("POST", "/v2/tasks", {"model": "demo", "prompt": PROMPT, "max_tokens": 6, "session_id": "my-session"}, headers).json["job_id"]
+        ours = stack.request("POST", "/v2/tasks", {"model": "demo", "prompt": PROMPT, "max_tokens": 6, "seed": 7, "session_id": "my-session"}, headers).json["job_id"]
         stack.wait_terminal(ours)
         unsampled = stack.request("POST", "/v2/tasks", {"model": "demo", "prompt": PROMPT, "max_tokens": 2},
                                   {"traceparent": f"00-{'ab' * 16}-{CALLER}-00"}).json["job_id"]

@@ -136,7 +136,7 @@ struct KvAppendArgs {
 // multiple of the window on. With spans: over positions [span_begin, span_end) of the row, with a
 // window those less than that far from it on either side. Unit: tile * kv_heads + kv head, a
 // tile being row_tile rows of [0, rows).
-inline constexpr std::size_t kAttentionRows = 4;  // of a tile, at most
+inline constexpr std::size_t kTileQueries = 32;  // rows x heads of a tile, at most
 struct AttentionArgs {
   KvLayout layout;
   KvPages pages;
@@ -153,9 +153,10 @@ struct AttentionArgs {
   const std::uint32_t* span_begin = nullptr;  // [rows] or null
   const std::uint32_t* span_end = nullptr;    // [rows], > span_begin
   std::size_t rows = 0;
-  std::size_t row_tile = 1;       // 1 .. kAttentionRows; changes speed, never bits
+  std::size_t row_tile = 1;       // >= 1; changes speed, never bits
   float* scores = nullptr;        // this thread's: row_tile * heads / kv_heads rows of scores_stride
   std::size_t scores_stride = 0;  // >= the visible positions rounded out to whole pages, and 16
+  float* widened = nullptr;       // this thread's: kPagePositions * max(key_dim, value_dim)
 };
 
 // y = act(gate) * up, or act(gate) without up. Unit: row. In place allowed.

@@ -65,13 +65,18 @@ struct StepPages {
   std::uint32_t *sequence_of_row, *row_numbers, *span_begin, *span_end;  // [T]
 };
 
-// Scores of the rows of a tile and the heads of a kv head. More rows than one only while they stay in the second-level cache:
-// there a tile saves reading the keys and values again, past it the scores would travel as far.
+// Scores of the queries of a tile. Rows share one only while they stay in the second-level cache: there a tile saves reading the
+// keys and values again, past it the scores would travel as far.
 constexpr std::size_t kTileScoresBytes = 512u << 10;
-std::size_t scores_floats(const AttentionParams& p, std::size_t scores_stride) {
-  const std::size_t row = p.heads / p.kv_heads * scores_stride;
-  return std::max(row, std::min(kAttentionRows * row, kTileScoresBytes / sizeof(float)));
+std::size_t heads_of_tile(const AttentionParams& p) {
+  return std::min<std::size_t>(p.heads / p.kv_heads, kTileQueries);
 }
+std::size_t scores_stride(std::size_t positions) { return plan::pages_of(positions) * kPagePositions + 16; }
+std::size_t scores_floats(const AttentionParams& p, std::size_t positions) {
+  const std::size_t query = scores_stride(positions);
+  return std::max(heads_of_tile(p) * query, std::min(kTileQueries * query, kTileScoresBytes / sizeof(float)));
+}
+std::size_t widened_floats(const AttentionParams& p) { return kPagePositions * std::max(p.d_qk, p.d_v); }
 
 struct Scratch {
   Scratch(Arena& arena, const AttentionParams& p, std::size_t rows, std::size_t context, std::size_t threads)
@@ -84,9 +89,9 @@ struct Scratch {
         ones(arena.take<float>(std::max(p.d_qk, p.d_v))),
         x(arena.take_quantized(rows, p.width)),
         attended_quantized(arena.take_quantized(rows, std::size_t{p.heads} * p.d_v)),
-        scores_stride(plan::pages_of(context) * kPagePositions + 16),
-        thread_scores(scores_floats(p, scores_stride)),
+        thread_scores(scores_floats(p, context)),
         scores(arena.take<float>(threads * thread_scores)),
+        widened(arena.take<float>(threads * widened_floats(p))),
         step_pages(arena, p, p.causal != 0 ? 0 : rows) {}
   float* qkv;
   float* cosines;              // [T, R]
@@ -96,9 +101,9 @@ struct Scratch {
   float* gate;                 // [T, H] or [T, H * d_v]
   float* ones;                 // [d_qk] or [d_v], the weight of a norm without one
   QuantizedRows x, attended_quantized;
-  std::size_t scores_stride;
   std::size_t thread_scores;  // floats of a thread
-  float* scores;              // [threads, thread_scores]: [row tile, H / K, scores_stride]
+  float* scores;              // [threads, thread_scores]
+  float* widened;             // [threads, widened_floats()]
   StepPages step_pages;
 };
 
@@ -346,11 +351,11 @@ void finish_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const At
 void attend_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const AttentionParams& p,
                  const Scratch& scratch) {
   const CpuStream& stream = stream_of(ctx);
-  const std::size_t group = p.heads / p.kv_heads, rows = ctx.total_rows, threads = stream.pool.threads_count();
+  const std::size_t heads = heads_of_tile(p), rows = ctx.total_rows, threads = stream.pool.threads_count();
+  const std::size_t keys = keys_max(ctx, p), stride = scores_stride(keys);
   // A tile of rows shares its pages; there are several units for every thread all the same.
-  const std::size_t fitting = scratch.thread_scores / (group * scratch.scores_stride);
-  const std::size_t row_tile =
-      std::clamp<std::size_t>(rows * p.kv_heads / (kUnitsPerThread * threads), 1, std::min(fitting, kAttentionRows));
+  const std::size_t fitting = std::min(scratch.thread_scores / stride, kTileQueries) / heads;
+  const std::size_t row_tile = std::clamp<std::size_t>(rows * p.kv_heads / (kUnitsPerThread * threads), 1, fitting);
   const std::size_t units = (rows + row_tile - 1) / row_tile * p.kv_heads;
   const AttentionArgs all{.layout = kv_layout(p),
                           .pages = kv_pages(ctx, insn, scratch),
@@ -368,13 +373,14 @@ void attend_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const At
                           .span_end = scratch.step_pages.span_end,
                           .rows = rows,
                           .row_tile = row_tile,
-                          .scores_stride = scratch.scores_stride};
-  const std::size_t products = rows * p.heads * (p.d_qk + p.d_v) * keys_max(ctx, p);
+                          .scores_stride = stride};
+  const std::size_t products = rows * p.heads * (p.d_qk + p.d_v) * keys;
   const std::size_t lanes = products < kGrainProducts ? 1 : std::min(units, kUnitsPerThread * threads);
   // Later rows see more keys, so units are dealt out in turn.
   stream.pool.run(lanes, 1, [&](Range range, std::size_t thread) {
     AttentionArgs args = all;
     args.scores = scratch.scores + thread * scratch.thread_scores;
+    args.widened = scratch.widened + thread * widened_floats(p);
     for (std::size_t lane = range.begin; lane < range.end; ++lane)
       for (std::size_t unit = lane; unit < units; unit += lanes) stream.kernels.attention(args, {unit, unit + 1});
   });

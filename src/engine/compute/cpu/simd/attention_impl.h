@@ -2,15 +2,24 @@
 
 struct KvF32 {
   using Element = float;
+  static constexpr bool kAsksAhead = true, kWidens = false;
   static LLORCH_INLINE F32x16 lanes(const float* p) { return load(p); }
   static LLORCH_INLINE F32x16 lanes_n(const float* p, std::size_t n) { return load_n(p, n); }
   static LLORCH_INLINE void encode(float* p, F32x16 a) { store(p, a); }
 };
 struct KvF16 {
   using Element = std::uint16_t;
+  static constexpr bool kAsksAhead = true, kWidens = false;
   static LLORCH_INLINE F32x16 lanes(const std::uint16_t* p) { return load_f16(p); }
   static LLORCH_INLINE F32x16 lanes_n(const std::uint16_t* p, std::size_t n) { return load_f16_n(p, n); }
   static LLORCH_INLINE void encode(std::uint16_t* p, F32x16 a) { store_f16(p, a); }
+};
+// A page that many queries meet: the first of them keep its numbers as they widen them, the others find them so.
+struct KvWidening : KvF16 {
+  static constexpr bool kWidens = true;
+};
+struct KvWidened : KvF32 {
+  static constexpr bool kAsksAhead = false;
 };
 
 LLORCH_INLINE std::byte* page_of(const KvPages& kv, std::size_t row, std::size_t position) {
@@ -84,13 +93,38 @@ LLORCH_INLINE F32x16 mask_positions(F32x16 v, std::size_t position, const Visibl
   return select(less(lane, set1_i(relative(seen.begin))), otherwise, v);
 }
 
+template <int kCount, class Element>
+LLORCH_INLINE void prefetch_elements(const Element* p) {
+  constexpr int kLine = 64 / sizeof(Element);
+  for_groups<0, (kCount + kLine - 1) / kLine>([&](auto line) __attribute__((always_inline)) {
+    __builtin_prefetch(p + decltype(line)::value * kLine);
+  });
+}
+
 // Keys or values of a page, and those that are read after them: where these lie no processor guesses, so each line of them is
-// asked for when its like is read. `next` may be `now`.
+// asked for when its like is read. `next` may be `now`. `widened`: where KvWidening keeps them.
 template <class Kv>
 struct PageData {
   const typename Kv::Element* now;
   const typename Kv::Element* next;
-  LLORCH_INLINE PageData from(std::size_t i) const { return {now + i, next + i}; }
+  float* widened = nullptr;
+  LLORCH_INLINE PageData from(std::size_t i) const { return {now + i, next + i, widened + i}; }
+  // Sixteen of them, kCount times, from i on.
+  template <int kCount>
+  LLORCH_INLINE void read(std::size_t i, F32x16 (&lanes)[kCount]) const {
+    for_groups<0, kCount>([&](auto number) __attribute__((always_inline)) {
+      constexpr int n = decltype(number)::value;
+      lanes[n] = Kv::lanes(now + i + 16 * n);
+      if constexpr (Kv::kWidens) store(widened + i + 16 * n, lanes[n]);
+    });
+    if constexpr (Kv::kAsksAhead) prefetch_elements<16 * kCount>(next + i);
+  }
+  // The n < 16 from i on.
+  LLORCH_INLINE F32x16 read_n(std::size_t i, std::size_t n) const {
+    const F32x16 lanes = Kv::lanes_n(now + i, n);
+    if constexpr (Kv::kWidens) store_n(widened + i, lanes, n);
+    return lanes;
+  }
 };
 // Pages of a row's sequence, one after the other; `work(page, position it begins with)`.
 template <class Kv, class Work>
@@ -102,213 +136,284 @@ LLORCH_INLINE void for_pages(const KvPages& pages, std::size_t row, const Visibl
     work(PageData<Kv>{page(at), page(at + kPagePositions < seen.end ? at + kPagePositions : at)}, at);
 }
 
-template <int kCount, class Element>
-LLORCH_INLINE void prefetch_elements(const Element* p) {
-  constexpr int kLine = 64 / sizeof(Element);
-  for_groups<0, (kCount + kLine - 1) / kLine>([&](auto line) __attribute__((always_inline)) {
-    __builtin_prefetch(p + decltype(line)::value * kLine);
-  });
-}
-
 // Vectors of sixteen that a tile of so many heads has beside each other: its sums stay in registers.
 constexpr int tile_vectors(int heads) { return kTileSums / heads < kTileVectors ? kTileSums / heads : kTileVectors; }
 
-// Scores of kHeads heads against 16 * tile_vectors(kHeads) positions of a page: dot products, dimensions in increasing order. A
-// key is loaded and widened once for all of them. Row h of q and scores is head h.
-template <class Kv, int kHeads>
-LLORCH_INLINE void block_scores(const AttentionArgs& args, const float* q, const PageData<Kv>& page, std::size_t first,
-                                const Visible& seen, float* scores) {
-  constexpr int kBlocks = tile_vectors(kHeads);
-  F32x16 dots[kHeads][kBlocks];
-  for_groups<0, kHeads * kBlocks>([&](auto n) __attribute__((always_inline)) {
-    dots[decltype(n)::value / kBlocks][decltype(n)::value % kBlocks] = set1(0.0f);
-  });
-  const std::size_t dims = args.layout.key_dim;
-  for (std::size_t i = 0; i < dims; ++i) {
-    F32x16 key[kBlocks];
-    for_groups<0, kBlocks>([&](auto n) __attribute__((always_inline)) {
-      key[decltype(n)::value] = Kv::lanes(page.now + i * kPagePositions + 16 * decltype(n)::value);
+// Queries that meet the same keys: heads of one row, or of several.
+template <int kQueries>
+struct QueryTile {
+  const float* q[kQueries];
+  const Visible* seen[kQueries];
+  Range all;        // the positions that every query sees
+  std::size_t end;  // no query sees one from here on
+};
+template <int kQueries>
+LLORCH_INLINE QueryTile<kQueries> heads_of_row(const float* q, std::size_t dims, const Visible& seen) {
+  QueryTile<kQueries> tile{.q = {}, .seen = {}, .all = {seen.begin, seen.end}, .end = seen.end};
+  for (int i = 0; i < kQueries; ++i) tile.q[i] = q + static_cast<std::size_t>(i) * dims, tile.seen[i] = &seen;
+  return tile;
+}
+
+// How a dot product becomes a score.
+struct Scoring {
+  std::size_t dims;
+  float scale = 1, softcap = 0;
+  std::size_t stride;  // from the scores of a query to those of the next
+};
+
+// Scores of queries against 16 * tile_vectors(kQueries) positions of a page: dot products, dimensions in increasing order. A key is
+// loaded and widened once for all of them. Where a query sees nothing, its score is -inf.
+template <class Kv, int kQueries>
+LLORCH_INLINE void block_scores(const Scoring& scoring, const QueryTile<kQueries>& tile, const PageData<Kv>& page,
+                                std::size_t first, float* scores) {
+  constexpr int kBlocks = tile_vectors(kQueries);
+  const F32x16 minus_infinity = set1(-__builtin_inff());
+  F32x16 dots[kQueries][kBlocks];
+  const float* q[kQueries];
+  for (int i = 0; i < kQueries; ++i) q[i] = tile.q[i];
+  const auto for_sums = [&](const auto& work) __attribute__((always_inline)) {
+    for_groups<0, kQueries * kBlocks>([&](auto n) __attribute__((always_inline)) {
+      constexpr int i = decltype(n)::value / kBlocks, b = decltype(n)::value % kBlocks;
+      work(dots[i][b], i, scores + static_cast<std::size_t>(i) * scoring.stride + 16 * b, first + 16 * b);
     });
-    prefetch_elements<16 * kBlocks>(page.next + i * kPagePositions);
-    for_groups<0, kHeads>([&](auto head) __attribute__((always_inline)) {
-      constexpr int h = decltype(head)::value;
-      const F32x16 qi = set1(q[h * dims + i]);
+  };
+  if (first >= tile.end)
+    return for_sums([&](F32x16&, int, float* to, std::size_t)
+                        __attribute__((always_inline)) { store(to, minus_infinity); });
+  for_sums([](F32x16 & dot, int, float*, std::size_t) __attribute__((always_inline)) { dot = set1(0.0f); });
+  for (std::size_t d = 0, dims = scoring.dims; d < dims; ++d) {
+    F32x16 key[kBlocks];
+    page.read(d * kPagePositions, key);
+    for_groups<0, kQueries>([&](auto query) __attribute__((always_inline)) {
+      constexpr int i = decltype(query)::value;
+      const F32x16 qd = set1(q[i][d]);
       for_groups<0, kBlocks>([&](auto n) __attribute__((always_inline)) {
-        dots[h][decltype(n)::value] = fma(qi, key[decltype(n)::value], dots[h][decltype(n)::value]);
+        dots[i][decltype(n)::value] = fma(qd, key[decltype(n)::value], dots[i][decltype(n)::value]);
       });
     });
   }
-  const F32x16 scale = set1(args.scale), cap = set1(args.softcap), minus_infinity = set1(-__builtin_inff());
-  for_groups<0, kHeads * kBlocks>([&](auto number) __attribute__((always_inline)) {
-    constexpr std::size_t h = decltype(number)::value / kBlocks, n = decltype(number)::value % kBlocks;
-    F32x16 s = mul(dots[h][n], scale);
-    if (args.softcap > 0) s = softcap_lanes(s, cap);
-    store(scores + h * args.scores_stride + 16 * n, mask_positions(s, first + 16 * n, seen, minus_infinity));
-  });
+  const F32x16 scale = set1(scoring.scale), cap = set1(scoring.softcap);
+  for_sums([&](F32x16 & dot, int, float*, std::size_t) __attribute__((always_inline)) { dot = mul(dot, scale); });
+  if (scoring.softcap > 0)
+    for_sums([&](F32x16 & dot, int, float*, std::size_t)
+                 __attribute__((always_inline)) { dot = softcap_lanes(dot, cap); });
+  if (first < tile.all.begin || first + 16 * kBlocks > tile.all.end)
+    for_sums([&](F32x16 & dot, int i, float*, std::size_t position) __attribute__((always_inline)) {
+      dot = mask_positions(dot, position, *tile.seen[i], minus_infinity);
+    });
+  for_sums([](const F32x16& dot, int, float* to, std::size_t) __attribute__((always_inline)) { store(to, dot); });
 }
-template <class Kv, int kHeads>
-__attribute__((noinline)) void page_scores(const AttentionArgs& args, const float* q, const PageData<Kv>& keys,
-                                           std::size_t first, const Visible& seen, float* scores) {
-  for (std::size_t n = 0; n < kPagePositions; n += 16 * tile_vectors(kHeads))
-    block_scores<Kv, kHeads>(args, q, keys.from(n), first + n, seen, scores + n);
+template <class Kv, int kQueries>
+__attribute__((noinline)) void page_scores(const Scoring& scoring, const QueryTile<kQueries>& tile,
+                                           const PageData<Kv>& keys, std::size_t first, float* scores) {
+  for (std::size_t n = 0; n < kPagePositions; n += 16 * tile_vectors(kQueries))
+    block_scores(scoring, tile, keys.from(n), first + n, scores + n);
 }
 
 // scores -> e^(score - max); returns the sum: lane = position mod 16, positions increasing, then the tree, then the sink.
 LLORCH_INLINE float exp_scores(float* scores, std::size_t count, const float* sink) {
-  F32x16 largest = load(scores);
-  for (std::size_t i = 16; i < count; i += 16) largest = max(largest, load(scores + i));
-  float most = tree_max(largest);
+  F32x16 even = load(scores), odd = even;
+  std::size_t n = 16;
+  for (; n + 32 <= count; n += 32) even = max(even, load(scores + n)), odd = max(odd, load(scores + n + 16));
+  if (n < count) odd = max(odd, load(scores + n));
+  float most = tree_max(max(even, odd));
   if (sink != nullptr && *sink > most) most = *sink;
   const F32x16 top = set1(most);
   F32x16 sums = set1(0.0f);
   for (std::size_t i = 0; i < count; i += 16) {
-    const F32x16 p = exp_lanes(sub(load(scores + i), top));
+    const F32x16 p = exp_of_negative(sub(load(scores + i), top));
     store(scores + i, p);
     sums = add(sums, p);
   }
   if (sink == nullptr) return tree_sum(sums);
   alignas(64) float sink_share[16];
-  store(sink_share, exp_lanes(sub(set1(*sink), top)));
+  store(sink_share, exp_of_negative(sub(set1(*sink), top)));
   return tree_sum(sums) + sink_share[0];
 }
 
-// What the heads of a tile add up: p [heads, p_stride] over entries of a page, out [heads, out_stride].
+// What the queries of a tile add up: p [queries, p_stride] over entries of a page.
 struct ValueSums {
   const float* p;
   std::size_t p_stride;
   Range entries;
-  float* out;
-  std::size_t out_stride;
+  float* const* out;  // [queries]
 };
-// out[h][0, 16 * kVectors) += sum over entries of p[h] * value, entries in increasing order; a value is widened once for all.
-template <class Kv, int kHeads, int kVectors>
-LLORCH_INLINE void accumulate_values(const PageData<Kv>& page, std::size_t stride, const ValueSums& to) {
-  F32x16 sums[kHeads][kVectors];
-  for_groups<0, kHeads * kVectors>([&](auto n) __attribute__((always_inline)) {
-    constexpr std::size_t h = decltype(n)::value / kVectors, v = decltype(n)::value % kVectors;
-    sums[h][v] = load(to.out + h * to.out_stride + 16 * v);
-  });
-  for (std::size_t e = to.entries.begin; e < to.entries.end; ++e) {
-    F32x16 value[kVectors];
-    for_groups<0, kVectors>([&](auto v) __attribute__((always_inline)) {
-      value[decltype(v)::value] = Kv::lanes(page.now + e * stride + 16 * decltype(v)::value);
+// out[q][first, first + 16 * kVectors) += sum over entries of p[q] * value; entries in increasing order; a value is widened once
+// for all.
+template <class Kv, int kQueries, int kVectors>
+LLORCH_INLINE void accumulate_values(const PageData<Kv>& page, std::size_t dims, std::size_t first,
+                                     const ValueSums& to) {
+  F32x16 sums[kQueries][kVectors];
+  const float* p[kQueries];
+  for (std::size_t i = 0; i < kQueries; ++i) p[i] = to.p + i * to.p_stride;
+  const auto for_sums = [&](const auto& work) __attribute__((always_inline)) {
+    for_groups<0, kQueries * kVectors>([&](auto n) __attribute__((always_inline)) {
+      constexpr int i = decltype(n)::value / kVectors, v = decltype(n)::value % kVectors;
+      work(sums[i][v], to.out[i] + first + 16 * v);
     });
-    prefetch_elements<16 * kVectors>(page.next + e * stride);
-    for_groups<0, kHeads>([&](auto head) __attribute__((always_inline)) {
-      constexpr int h = decltype(head)::value;
-      const F32x16 pe = set1(to.p[h * to.p_stride + e]);
+  };
+  for_sums([](F32x16 & sum, const float* out) __attribute__((always_inline)) { sum = load(out); });
+  for (std::size_t e = to.entries.begin, end = to.entries.end; e < end; ++e) {
+    F32x16 value[kVectors];
+    page.read(e * dims + first, value);
+    for_groups<0, kQueries>([&](auto query) __attribute__((always_inline)) {
+      constexpr int i = decltype(query)::value;
+      const F32x16 pe = set1(p[i][e]);
       for_groups<0, kVectors>([&](auto v) __attribute__((always_inline)) {
-        sums[h][decltype(v)::value] = fma(pe, value[decltype(v)::value], sums[h][decltype(v)::value]);
+        sums[i][decltype(v)::value] = fma(pe, value[decltype(v)::value], sums[i][decltype(v)::value]);
       });
     });
   }
-  for_groups<0, kHeads * kVectors>([&](auto n) __attribute__((always_inline)) {
-    constexpr std::size_t h = decltype(n)::value / kVectors, v = decltype(n)::value % kVectors;
-    store(to.out + h * to.out_stride + 16 * v, sums[h][v]);
-  });
+  for_sums([](const F32x16& sum, float* out) __attribute__((always_inline)) { store(out, sum); });
 }
-template <class Kv, int kHeads>
+template <int kQueries, class Kv>
 __attribute__((noinline)) void page_values(const PageData<Kv>& values, std::size_t dims, const ValueSums& to) {
-  constexpr int kVectors = tile_vectors(kHeads);
-  constexpr std::size_t kWide = 16 * kVectors;
-  const auto from = [&](std::size_t i) { return ValueSums{to.p, to.p_stride, to.entries, to.out + i, to.out_stride}; };
+  constexpr int kVectors = tile_vectors(kQueries);
   std::size_t i = 0;
-  for (; i + kWide <= dims; i += kWide) accumulate_values<Kv, kHeads, kVectors>(values.from(i), dims, from(i));
-  for (; i + 16 <= dims; i += 16) accumulate_values<Kv, kHeads, 1>(values.from(i), dims, from(i));
+  for (; i + 16 * kVectors <= dims; i += 16 * kVectors) accumulate_values<Kv, kQueries, kVectors>(values, dims, i, to);
+  for (; i + 16 <= dims; i += 16) accumulate_values<Kv, kQueries, 1>(values, dims, i, to);
   if (i == dims) return;
   const std::size_t n = dims - i;
-  for (std::size_t h = 0; h < kHeads; ++h) {
-    float* out = to.out + h * to.out_stride + i;
-    F32x16 sums = load_n(out, n);
+  for (std::size_t q = 0; q < kQueries; ++q) {
+    F32x16 sums = load_n(to.out[q] + i, n);
     for (std::size_t e = to.entries.begin; e < to.entries.end; ++e)
-      sums = fma(set1(to.p[h * to.p_stride + e]), Kv::lanes_n(values.now + e * dims + i, n), sums);
-    store_n(out, sums, n);
+      sums = fma(set1(to.p[q * to.p_stride + e]), values.read_n(e * dims + i, n), sums);
+    store_n(to.out[q] + i, sums, n);
   }
 }
 
-// body(GroupNumber<n>, first head) over tiles of kHeadTile heads, then of half as many, down to single ones.
+// body(GroupNumber<n>, first) over tiles of kHeadTile queries, then of half as many, down to single ones.
 template <int kTile = kHeadTile, class Body>
-LLORCH_INLINE void for_head_tiles(std::size_t heads, const Body& body, std::size_t h = 0) {
-  for (; h + kTile <= heads; h += kTile) body(GroupNumber<kTile>{}, h);
-  if constexpr (kTile > 1) for_head_tiles<kTile / 2>(heads, body, h);
+LLORCH_INLINE void for_query_tiles(Range queries, const Body& body) {
+  for (; queries.begin + kTile <= queries.end; queries.begin += kTile) body(GroupNumber<kTile>{}, queries.begin);
+  if constexpr (kTile > 1) for_query_tiles<kTile / 2>(queries, body);
 }
 
-// Rows of one sequence that meet the same pages, for all query heads of one kv head: a page is brought into the first-level
-// cache once for its keys and once for its values.
+// Rows of one sequence that see the same pages, but for those at their ends. All begin in the page of `base`.
 struct RowTile {
-  std::size_t first, count;  // count <= kAttentionRows
-  Visible seen[kAttentionRows];
-  std::size_t base, end;  // what any of them sees
-  bool sees(std::size_t r, std::size_t page) const { return page >= seen[r].base && page < seen[r].end; }
+  std::size_t first = 0, count = 0;
+  Visible seen[kTileQueries];
+  std::size_t base = 0, end = 0;  // what any of them sees
+  Range all;                      // what every one of them sees; empty: begin >= end
 };
-LLORCH_INLINE RowTile row_tile(const AttentionArgs& args, std::size_t first, std::size_t end) {
+LLORCH_INLINE RowTile row_tile(const AttentionArgs& args, std::size_t first, std::size_t end, std::size_t most) {
   const std::uint32_t* sequence = args.pages.sequence_of_row;
-  RowTile tile{.first = first, .count = 0, .seen = {}, .base = SIZE_MAX, .end = 0};
-  for (std::size_t row = first; row < end && tile.count < kAttentionRows && sequence[row] == sequence[first]; ++row) {
+  RowTile tile;
+  tile.first = first;
+  tile.all = {0, SIZE_MAX};
+  for (std::size_t row = first; row < end && tile.count < most && sequence[row] == sequence[first]; ++row) {
     const Visible seen = visible_positions(args, row);
+    if (tile.count != 0 && seen.base != tile.base) break;
     tile.seen[tile.count++] = seen;
-    if (seen.base < tile.base) tile.base = seen.base;
+    tile.base = seen.base;
     if (seen.end > tile.end) tile.end = seen.end;
+    if (seen.begin > tile.all.begin) tile.all.begin = seen.begin;
+    if (seen.end < tile.all.end) tile.all.end = seen.end;
   }
   return tile;
 }
 
-// The scores of row r of a tile for the heads of a kv head: [heads / kv_heads, scores_stride], page by page from seen[r].base.
-LLORCH_INLINE float* scores_of(const AttentionArgs& args, std::size_t r) {
-  return args.scores + r * (args.heads / args.layout.kv_heads) * args.scores_stride;
-}
+// The rows of a tile with some heads of a kv head: query n is head n % heads of row n / heads.
+struct Queries {
+  const RowTile& rows;
+  std::size_t heads, count = 0;  // count <= kTileQueries
+  const float* q[kTileQueries];
+  float* out[kTileQueries];
+  const float* sinks[kTileQueries];  // null: none
+  const Visible* seen[kTileQueries];
 
-template <class Kv>
-LLORCH_INLINE PageData<Kv> page_data(const KvPages& pages, const RowTile& tile, std::size_t at, std::size_t offset) {
-  const std::size_t next = at + kPagePositions < tile.end ? at + kPagePositions : at;
-  const auto data = [&](std::size_t position) {
-    return reinterpret_cast<const typename Kv::Element*>(page_of(pages, tile.first, position) + offset);
-  };
-  return {data(at), data(next)};
-}
+  Queries(const AttentionArgs& args, const RowTile& tile, Range of_heads)
+      : rows(tile), heads(of_heads.end - of_heads.begin) {
+    for (std::size_t r = 0; r < rows.count; ++r) {
+      for (std::size_t h = of_heads.begin; h < of_heads.end; ++h, ++count) {
+        q[count] = args.q + (rows.first + r) * args.q_stride + h * args.layout.key_dim;
+        out[count] = args.out + (rows.first + r) * args.out_stride + h * args.layout.value_dim;
+        sinks[count] = args.sinks != nullptr ? args.sinks + h : nullptr;
+        seen[count] = &rows.seen[r];
+      }
+    }
+  }
+  template <int kQueries>
+  LLORCH_INLINE QueryTile<kQueries> tile(std::size_t first) const {
+    QueryTile<kQueries> tile{.q = {}, .seen = {}, .all = rows.all, .end = rows.end};
+    for (std::size_t i = 0; i < kQueries; ++i) tile.q[i] = q[first + i], tile.seen[i] = seen[first + i];
+    return tile;
+  }
+};
 
-template <class Kv>
-LLORCH_INLINE void tile_scores(const AttentionArgs& args, const RowTile& tile, std::size_t kv_head) {
-  const KvLayout& layout = args.layout;
-  const std::size_t group = args.heads / layout.kv_heads;
-  for (std::size_t at = tile.base; at < tile.end; at += kPagePositions) {
-    PageData<Kv> keys = page_data<Kv>(args.pages, tile, at, layout.key_offset(kv_head));
-    for (std::size_t r = 0; r < tile.count; ++r) {
-      if (!tile.sees(r, at)) continue;
-      const float* q = args.q + (tile.first + r) * args.q_stride + kv_head * group * layout.key_dim;
-      float* scores = scores_of(args, r) + (at - tile.seen[r].base);
-      for_head_tiles(group, [&](auto heads, std::size_t h) {
-        page_scores<Kv, decltype(heads)::value>(args, q + h * layout.key_dim, keys, at, tile.seen[r],
-                                                scores + h * args.scores_stride);
-        keys.next = keys.now;  // asked for once
+// work(tile, its first query, page) for tiles of some queries. `widened`: where many queries may keep the page; null: nowhere.
+template <class Kv, class Work>
+LLORCH_INLINE void for_page_queries(PageData<Kv> page, float* widened, Range queries, const Work& work) {
+  if constexpr (sizeof(typename Kv::Element) < sizeof(float)) {
+    if (widened != nullptr && queries.end - queries.begin > kHeadTile) {
+      work(GroupNumber<kHeadTile>{}, queries.begin, PageData<KvWidening>{page.now, page.next, widened});
+      return for_query_tiles({queries.begin + kHeadTile, queries.end}, [&](auto tile, std::size_t n) {
+        work(tile, n, PageData<KvWidened>{widened, widened});
       });
     }
   }
+  for_query_tiles(queries, [&](auto tile, std::size_t n) {
+    work(tile, n, page);
+    page.next = page.now;  // asked for once
+  });
+}
+// The keys or values of the page at a position, `offset` bytes inside it.
+template <class Kv>
+LLORCH_INLINE PageData<Kv> page_data(const AttentionArgs& args, const RowTile& rows, std::size_t at,
+                                     std::size_t offset) {
+  const auto data = [&](std::size_t position) {
+    return reinterpret_cast<const typename Kv::Element*>(page_of(args.pages, rows.first, position) + offset);
+  };
+  return {data(at), data(at + kPagePositions < rows.end ? at + kPagePositions : at)};
 }
 
 template <class Kv>
-LLORCH_INLINE void tile_values(const AttentionArgs& args, const RowTile& tile, std::size_t kv_head) {
-  const KvLayout& layout = args.layout;
-  const std::size_t group = args.heads / layout.kv_heads;
-  for (std::size_t at = tile.base; at < tile.end; at += kPagePositions) {
-    PageData<Kv> values = page_data<Kv>(args.pages, tile, at, layout.value_offset(kv_head));
-    for (std::size_t r = 0; r < tile.count; ++r) {
-      if (!tile.sees(r, at)) continue;
-      const Visible& seen = tile.seen[r];
-      const Range entries{seen.begin > at ? seen.begin - at : 0,
-                          seen.end - at < kPagePositions ? seen.end - at : kPagePositions};
-      const float* p = scores_of(args, r) + (at - seen.base);
-      float* out = args.out + (tile.first + r) * args.out_stride + kv_head * group * layout.value_dim;
-      for_head_tiles(group, [&](auto heads, std::size_t h) {
-        page_values<Kv, decltype(heads)::value>(values, layout.value_dim,
-                                                {.p = p + h * args.scores_stride,
-                                                 .p_stride = args.scores_stride,
-                                                 .entries = entries,
-                                                 .out = out + h * layout.value_dim,
-                                                 .out_stride = layout.value_dim});
-        values.next = values.now;
+LLORCH_INLINE void tile_scores(const AttentionArgs& args, const Queries& queries, std::size_t offset) {
+  const RowTile& rows = queries.rows;
+  const Scoring scoring{
+      .dims = args.layout.key_dim, .scale = args.scale, .softcap = args.softcap, .stride = args.scores_stride};
+  for (std::size_t at = rows.base; at < rows.end; at += kPagePositions) {
+    for_page_queries(page_data<Kv>(args, rows, at, offset), args.widened, {0, queries.count},
+                     [&](auto tile, std::size_t n, const auto& keys) {
+                       page_scores(scoring, queries.tile<decltype(tile)::value>(n), keys, at,
+                                   args.scores + n * args.scores_stride + (at - rows.base));
+                     });
+  }
+}
+
+// The entries of the page at a position that are among `positions`; empty: begin >= end.
+LLORCH_INLINE Range page_entries(std::size_t at, Range positions) {
+  const std::size_t end = positions.end < at + kPagePositions ? positions.end : at + kPagePositions;
+  return {positions.begin > at ? positions.begin - at : 0, end > at ? end - at : 0};
+}
+
+template <class Kv>
+LLORCH_INLINE void tile_values(const AttentionArgs& args, const Queries& queries, std::size_t offset) {
+  const RowTile& rows = queries.rows;
+  for (std::size_t at = rows.base; at < rows.end; at += kPagePositions) {
+    const PageData<Kv> page = page_data<Kv>(args, rows, at, offset);
+    // What a row sees before and behind what all see; all of it where there is no such thing.
+    Range all = page_entries(at, rows.all);
+    if (all.begin >= all.end) all = {kPagePositions, kPagePositions};
+    const bool whole = all.begin == 0 && all.end == kPagePositions;
+    const auto add = [&](Range some, Range entries) {
+      if (entries.begin >= entries.end) return;
+      for_page_queries(page, whole ? args.widened : nullptr, some, [&](auto tile, std::size_t n, const auto& values) {
+        page_values<decltype(tile)::value>(values, args.layout.value_dim,
+                                           {.p = args.scores + n * args.scores_stride + (at - rows.base),
+                                            .p_stride = args.scores_stride,
+                                            .entries = entries,
+                                            .out = queries.out + n});
       });
-    }
+    };
+    const auto add_each = [&](const auto& part) {
+      for (std::size_t r = 0; r < rows.count; ++r)
+        add({r * queries.heads, (r + 1) * queries.heads},
+            part(page_entries(at, {rows.seen[r].begin, rows.seen[r].end})));
+    };
+    if (!whole) add_each([&](Range own) { return Range{own.begin, own.end < all.begin ? own.end : all.begin}; });
+    add({0, queries.count}, all);
+    if (!whole) add_each([&](Range own) { return Range{all.end, own.end}; });
   }
 }
 
@@ -325,40 +430,41 @@ LLORCH_INLINE float denominator(const Visible& seen, const float* scores) {
 }
 
 template <class Kv>
-inline void attend(const AttentionArgs& args, const RowTile& tile, std::size_t kv_head) {
+inline void attend(const AttentionArgs& args, const RowTile& rows, std::size_t kv_head, Range heads) {
   const KvLayout& layout = args.layout;
-  const std::size_t group = args.heads / layout.kv_heads, first_head = kv_head * group;
-  tile_scores<Kv>(args, tile, kv_head);
-  for (std::size_t r = 0; r < tile.count; ++r) {
-    float* out = args.out + (tile.first + r) * args.out_stride + first_head * layout.value_dim;
-    for (std::size_t i = 0; i < group * layout.value_dim; ++i) out[i] = 0.0f;
-    for (std::size_t h = 0; h < group; ++h)
-      row_softmax(tile.seen[r], scores_of(args, r) + h * args.scores_stride,
-                  args.sinks != nullptr ? args.sinks + first_head + h : nullptr);
+  const Queries queries(args, rows, heads);
+  const auto scores = [&](std::size_t n) { return args.scores + n * args.scores_stride; };
+  tile_scores<Kv>(args, queries, layout.key_offset(kv_head));
+  for (std::size_t n = 0; n < queries.count; ++n) {
+    for (std::size_t i = 0; i < layout.value_dim; ++i) queries.out[n][i] = 0.0f;
+    row_softmax(*queries.seen[n], scores(n), queries.sinks[n]);
   }
-  tile_values<Kv>(args, tile, kv_head);
-  for (std::size_t r = 0; r < tile.count; ++r) {
-    for (std::size_t h = 0; h < group; ++h) {
-      const F32x16 total = set1(denominator(tile.seen[r], scores_of(args, r) + h * args.scores_stride));
-      float* o = args.out + (tile.first + r) * args.out_stride + (first_head + h) * layout.value_dim;
-      for_lanes(
-          layout.value_dim, [&](std::size_t i) { store(o + i, div(load(o + i), total)); },
-          [&](std::size_t i, std::size_t n) { store_n(o + i, div(load_n(o + i, n), total), n); });
-    }
+  tile_values<Kv>(args, queries, layout.value_offset(kv_head));
+  for (std::size_t n = 0; n < queries.count; ++n) {
+    const F32x16 total = set1(denominator(*queries.seen[n], scores(n)));
+    float* out = queries.out[n];
+    for_lanes(
+        layout.value_dim, [&](std::size_t i) { store(out + i, div(load(out + i), total)); },
+        [&](std::size_t i, std::size_t count) { store_n(out + i, div(load_n(out + i, count), total), count); });
   }
 }
 
 inline void attention(const AttentionArgs& args, Range units) {
+  const std::size_t group = args.heads / args.layout.kv_heads;
+  const std::size_t heads_most = group < kTileQueries ? group : kTileQueries, rows_most = kTileQueries / heads_most;
   for (std::size_t unit = units.begin; unit < units.end; ++unit) {
     const std::size_t begin = unit / args.layout.kv_heads * args.row_tile, kv_head = unit % args.layout.kv_heads;
     const std::size_t end = args.rows - begin < args.row_tile ? args.rows : begin + args.row_tile;
     for (std::size_t row = begin; row < end;) {
-      const RowTile tile = row_tile(args, row, end);
-      row += tile.count;
-      if (args.layout.type == KvType::kF32) {
-        attend<KvF32>(args, tile, kv_head);
-      } else {
-        attend<KvF16>(args, tile, kv_head);
+      const RowTile rows = row_tile(args, row, end, rows_most);
+      row += rows.count;
+      for (std::size_t head = kv_head * group, last = head + group; head < last; head += heads_most) {
+        const Range heads{head, head + heads_most < last ? head + heads_most : last};
+        if (args.layout.type == KvType::kF32) {
+          attend<KvF32>(args, rows, kv_head, heads);
+        } else {
+          attend<KvF16>(args, rows, kv_head, heads);
+        }
       }
     }
   }

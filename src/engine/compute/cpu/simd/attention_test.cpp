@@ -57,8 +57,9 @@ class Cache {
   // Appends and attends in chunks, as a scheduler would; [positions, heads * value_dim].
   std::vector<float> run(const Kernels& k, std::size_t chunk) {
     const std::size_t group = c_.heads / c_.kv_heads, scores_stride = stride_ * kPagePositions + 16;
-    const std::size_t row_tile = 1 + chunk % kAttentionRows;
+    const std::size_t row_tile = 1 + chunk % kTileQueries;
     std::vector<float> out(c_.positions * c_.heads * c_.value_dim), scores(row_tile * group * scores_stride);
+    std::vector<float> widened(kPagePositions * std::max(c_.key_dim, c_.value_dim));
     for (std::size_t row = 0; row < c_.positions; row += chunk) {
       const std::size_t n = std::min(chunk, c_.positions - row);
       k.kv_append({.layout = layout_,
@@ -82,7 +83,8 @@ class Cache {
                    .rows = n,
                    .row_tile = row_tile,
                    .scores = scores.data(),
-                   .scores_stride = scores_stride},
+                   .scores_stride = scores_stride,
+                   .widened = widened.data()},
                   {0, (n + row_tile - 1) / row_tile * c_.kv_heads});
     }
     return out;
@@ -95,6 +97,7 @@ class Cache {
     constexpr std::size_t kRowTile = 3;
     std::vector<float> out(c_.positions * c_.heads * c_.value_dim);
     std::vector<float> scores(kRowTile * c_.heads / c_.kv_heads * scores_stride, NAN);
+    std::vector<float> widened(kPagePositions * std::max(c_.key_dim, c_.value_dim));
     k.attention({.layout = layout_,
                  .pages = pages(0),
                  .q = q_.data(),
@@ -108,7 +111,8 @@ class Cache {
                  .rows = c_.positions,
                  .row_tile = kRowTile,
                  .scores = scores.data(),
-                 .scores_stride = scores_stride},
+                 .scores_stride = scores_stride,
+                 .widened = widened.data()},
                 {0, (c_.positions + kRowTile - 1) / kRowTile * c_.kv_heads});
     return out;
   }
@@ -149,6 +153,7 @@ const Case kCases[] = {
     {KvType::kF32, 2, 1, 32, 32, 130, 0, 30.0f},   {KvType::kF16, 1, 1, 16, 16, 1, 0, 0},
     {KvType::kF16, 4, 2, 64, 64, 140, 0, 0, true}, {KvType::kF32, 2, 1, 33, 17, 90, 8, 20.0f, true},
     {KvType::kF16, 16, 2, 64, 64, 131, 0, 0},      {KvType::kF32, 15, 1, 40, 24, 70, 9, 0, true},
+    {KvType::kF16, 35, 1, 16, 24, 129, 30, 0},     {KvType::kF16, 14, 2, 40, 72, 200, 0, 0},
 };
 
 TEST(Attention, EqualsTheWrittenOrderAtEveryPosition) {
@@ -177,7 +182,7 @@ TEST(Attention, EqualsTheWrittenOrderAtEveryPosition) {
     }
     // Cached one by one, in odd chunks, or at once: the bits are the same.
     for (host::Isa isa : isas())
-      for (std::size_t chunk : {std::size_t{1}, std::size_t{7}, std::size_t{64}, c.positions})
+      for (std::size_t chunk : {std::size_t{1}, std::size_t{7}, std::size_t{63}, std::size_t{64}, c.positions})
         ASSERT_TRUE(same_bits(cache.run(kernels(isa), chunk), expected)) << host::isa_name(isa) << " chunk " << chunk;
   }
 }

@@ -257,12 +257,12 @@ LLORCH_INLINE void softmax_row(float* x, std::size_t width) {
   for_lanes(
       width,
       [&](std::size_t i) {
-        const F32x16 p = exp_lanes(sub(load(x + i), top));
+        const F32x16 p = exp_of_negative(sub(load(x + i), top));
         store(x + i, p);
         sums = add(sums, p);
       },
       [&](std::size_t i, std::size_t n) {
-        const F32x16 p = exp_lanes(sub(keep_lanes(load_n(x + i, n), n, nothing), top));
+        const F32x16 p = exp_of_negative(sub(keep_lanes(load_n(x + i, n), n, nothing), top));
         store_n(x + i, p, n);
         sums = add(sums, p);
       });

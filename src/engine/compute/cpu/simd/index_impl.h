@@ -5,15 +5,13 @@ template <class Kv>
 inline void index_row(const IndexScoresArgs& args, std::size_t row, float* scores) {
   const std::size_t end = static_cast<std::size_t>(args.pages.positions[row]) + 1;
   const Visible seen{.begin = 0, .end = end, .base = 0, .origin = 0};
-  const AttentionArgs scoring{.layout = {.type = args.type, .kv_heads = 1, .key_dim = args.key_dim, .value_dim = 0},
-                              .scale = 1,
-                              .scores_stride = kPagePositions};
+  const Scoring scoring{.dims = args.key_dim, .stride = kPagePositions};
   const float *q = args.q + row * args.q_stride, *weights = args.weights + row * args.q_stride;
   const F32x16 scale = set1(args.scale), zero = set1(0.0f);
   for_pages<Kv>(args.pages, row, seen, [&](PageData<Kv> keys, std::size_t at) {
-    for_head_tiles(args.heads, [&](auto tile, std::size_t h) {
-      page_scores<Kv, decltype(tile)::value>(scoring, q + h * args.key_dim, keys, at, seen,
-                                             args.head_scores + h * kPagePositions);
+    for_query_tiles({0, args.heads}, [&](auto tile, std::size_t h) {
+      page_scores(scoring, heads_of_row<decltype(tile)::value>(q + h * args.key_dim, args.key_dim, seen), keys, at,
+                  args.head_scores + h * kPagePositions);
       keys.next = keys.now;
     });
     for (std::size_t b = 0; b < kPagePositions; b += 16) {

@@ -117,6 +117,14 @@ LLORCH_INLINE F32x16 select(Mask16 m, F32x16 yes, F32x16 no) {
   return {_mm256_blendv_ps(no.lo, yes.lo, m.lo), _mm256_blendv_ps(no.hi, yes.hi, m.hi)};
 }
 
+// a * 2^n of integers n in [-126, 128], or NaN; rounded once. +0 where `zero`, whatever n is there. In two factors: 2^128 has no
+// binary32 of its own.
+LLORCH_INLINE F32x16 times_power(F32x16 a, F32x16 n, Mask16 zero) {
+  const I32x16 whole = to_int(n), half = shift_right<1>(whole), bias = set1_i(127);
+  const F32x16 by_half = mul(a, float_of(shift_left<23>(add(half, bias))));
+  return select(zero, set1(0.0f), mul(by_half, float_of(shift_left<23>(add(sub(whole, half), bias)))));
+}
+
 LLORCH_INLINE F32x16 swap_pairs(F32x16 a) { return {_mm256_permute_ps(a.lo, 0xB1), _mm256_permute_ps(a.hi, 0xB1)}; }
 
 LLORCH_INLINE float tree_sum(F32x16 a) {

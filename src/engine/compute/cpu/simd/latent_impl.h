@@ -17,14 +17,12 @@ LLORCH_INLINE void mask_chosen(float* scores, std::size_t count, const std::uint
 template <class Kv>
 LLORCH_INLINE void latent_scores(const LatentAttentionArgs& args, std::size_t row, std::size_t head, std::size_t heads,
                                  const Visible& seen, float* totals) {
-  const AttentionArgs scoring{.layout = {.type = args.type, .kv_heads = 1, .key_dim = args.key_dim, .value_dim = 0},
-                              .scale = args.scale,
-                              .scores_stride = args.scores_stride};
+  const Scoring scoring{.dims = args.key_dim, .scale = args.scale, .stride = args.scores_stride};
   const float* q = args.q + row * args.q_stride + head * args.key_dim;
   for_pages<Kv>(args.pages, row, seen, [&](PageData<Kv> keys, std::size_t at) {
-    for_head_tiles(heads, [&](auto tile, std::size_t h) {
-      page_scores<Kv, decltype(tile)::value>(scoring, q + h * args.key_dim, keys, at, seen,
-                                             args.scores + h * args.scores_stride + at);
+    for_query_tiles({0, heads}, [&](auto tile, std::size_t h) {
+      page_scores(scoring, heads_of_row<decltype(tile)::value>(q + h * args.key_dim, args.key_dim, seen), keys, at,
+                  args.scores + h * args.scores_stride + at);
       keys.next = keys.now;
     });
   });
@@ -110,7 +108,7 @@ LLORCH_INLINE void latent_values(const LatentAttentionArgs& args, std::size_t ro
   for_pages<Kv>(args.pages, row, seen, [&](const PageData<Kv>& page, std::size_t at) {
     PageData<Kv> values = page.from(dims.begin * kPagePositions);
     const std::size_t positions = seen.end - at < kPagePositions ? seen.end - at : kPagePositions;
-    for_head_tiles(heads, [&](auto tile, std::size_t h) {
+    for_query_tiles({0, heads}, [&](auto tile, std::size_t h) {
       add_latent_page<Kv, decltype(tile)::value>(values, count,
                                                  {.p = args.scores + h * args.scores_stride + at,
                                                   .p_stride = args.scores_stride,

@@ -2,25 +2,35 @@
 // Included inside the namespace of one instruction set. Coefficients: tools/fit_polynomials.py.
 // docs/internals/numerics.md states steps and error bounds; reference/exact.cpp repeats them one lane at a time.
 
-// e^x. 0 below ln(2^-126), +inf above ln(FLT_MAX), NaN for NaN. Within 2 ulp elsewhere.
-LLORCH_INLINE F32x16 exp_lanes(F32x16 x) {
-  const F32x16 low = set1(-0x1.5d58ap+6f), high = set1(0x1.62e43p+6f);
-  const F32x16 c = min(high, max(low, x));  // operand order keeps NaN
-  const F32x16 n = round_even(mul(c, set1(0x1.715476p+0f)));
-  const F32x16 r = fnma(n, set1(-0x1.05c61p-29f), fnma(n, set1(0x1.62e43p-1f), c));
+// ln(2^-126) and ln(FLT_MAX): between them e^x is a normal number.
+inline constexpr float kExpLow = -0x1.5d58ap+6f, kExpHigh = 0x1.62e43p+6f;
+
+// e^x = part * 2^power.
+struct ExpLanes {
+  F32x16 part, power;
+};
+LLORCH_INLINE ExpLanes exp_parts(F32x16 x) {
+  const F32x16 n = round_even(mul(x, set1(0x1.715476p+0f)));
+  const F32x16 r = fnma(n, set1(-0x1.05c61p-29f), fnma(n, set1(0x1.62e43p-1f), x));
   F32x16 q = set1(0x1.6d1106p-10f);
   q = fma(q, r, set1(0x1.120b6cp-7f));
   q = fma(q, r, set1(0x1.55551ap-5f));
   q = fma(q, r, set1(0x1.5554dcp-3f));
   q = fma(q, r, set1(0.5f));
-  const F32x16 p = add(fma(mul(r, r), q, r), set1(1.0f));
-  // 2^n in two factors: n = 128 has no binary32 of its own.
-  const I32x16 ni = to_int(n), half = shift_right<1>(ni), bias = set1_i(127);
-  const F32x16 scale0 = float_of(shift_left<23>(add(half, bias)));
-  const F32x16 scale1 = float_of(shift_left<23>(add(sub(ni, half), bias)));
-  F32x16 y = mul(mul(p, scale0), scale1);
-  y = select(less(x, low), set1(0.0f), y);
+  return {add(fma(mul(r, r), q, r), set1(1.0f)), n};
+}
+
+// e^x. 0 below kExpLow, +inf above kExpHigh, NaN for NaN. Within 2 ulp elsewhere.
+LLORCH_INLINE F32x16 exp_lanes(F32x16 x) {
+  const F32x16 low = set1(kExpLow), high = set1(kExpHigh);
+  const ExpLanes e = exp_parts(min(high, max(low, x)));  // operand order keeps NaN
+  const F32x16 y = times_power(e.part, e.power, less(x, low));
   return select(less(high, x), set1(__builtin_inff()), y);
+}
+// The same bits for x <= 0 and NaN.
+LLORCH_INLINE F32x16 exp_of_negative(F32x16 x) {
+  const ExpLanes e = exp_parts(x);
+  return times_power(e.part, e.power, less(x, set1(kExpLow)));
 }
 
 // ln(1 + x) of x >= 0. With u = 1 + x = m 2^k, m in [sqrt 1/2, sqrt 2): ln m + k ln 2, plus what rounding u lost over u.

@@ -89,6 +89,11 @@ LLORCH_INLINE Mask16 less(I32x16 a, I32x16 b) { return {_mm512_cmplt_epi32_mask(
 LLORCH_INLINE Mask16 equal(I32x16 a, I32x16 b) { return {_mm512_cmpeq_epi32_mask(a.v, b.v)}; }
 LLORCH_INLINE F32x16 select(Mask16 m, F32x16 yes, F32x16 no) { return {_mm512_mask_blend_ps(m.m, no.v, yes.v)}; }
 
+// a * 2^n of integers n in [-126, 128], or NaN; rounded once. +0 where `zero`, whatever n is there.
+LLORCH_INLINE F32x16 times_power(F32x16 a, F32x16 n, Mask16 zero) {
+  return {_mm512_maskz_scalef_ps(static_cast<__mmask16>(~zero.m), a.v, n.v)};
+}
+
 LLORCH_INLINE F32x16 swap_pairs(F32x16 a) { return {_mm512_permute_ps(a.v, 0xB1)}; }
 
 // ((lane i + lane i+8) + (lane i+4 + lane i+12)) ...: the tree 16 -> 8 -> 4 -> 2 -> 1 of docs/internals/numerics.md.
