@@ -165,16 +165,17 @@ base::Result<> self_test_http(net::Client& client, const SelfTestServer& server)
     return failed(fmt::format("a job of one token ended with status {} and event {}", short_job.status(),
                               short_job.last().event));
   }
+  // Cancelled as soon as it runs: a start waits for one step of it.
   StreamReader long_job(client, execute_request(server, 1'000'000),
-                        [](const net::sse::Event& event) { return event.event == "token"; });
-  if (!long_job.wait(false)) return failed("a second job gave no token");
+                        [](const net::sse::Event& event) { return event.event == "started"; });
+  if (!long_job.wait(false) || long_job.status() != 200) return failed("a second job did not start");
   const auto cancelled = client.call({.method = "POST",
                                       .url = server.url + "/cancel",
                                       .headers = {{"Content-Type", "application/json"}},
                                       .bearer = server.bearer,
                                       .body = R"({"job_id":"self-test"})"});
   if (!cancelled || cancelled->status != 202) return failed("/cancel did not answer 202");
-  // A tiny model may sample its end-of-text before the cancel arrives; both endings free the slot.
+  // A tiny model may draw its end of text before the cancel arrives; both endings free the slot.
   if (!long_job.wait(true) || (long_job.last().event != "error" && long_job.last().event != "end")) {
     return failed("a cancelled job did not end");
   }

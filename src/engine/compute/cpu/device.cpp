@@ -32,11 +32,43 @@ namespace {
 // spend the time in TLB misses.
 constexpr std::uint64_t kHugePageBytes = 2u << 20;
 
+constexpr std::string_view kNoMemory = "the system has no memory left";
+
+// Huge pages of packed weights that a thread fills before the load says how far it is.
+constexpr std::uint64_t kPagesTogether = 16;
+
 // Of a stored tensor that is packed at a time: it stays in the cache of the processor that reads it. Whole elements of a vector.
 constexpr std::size_t kReadBytes = 512u << 10;
 
-// Memory that one thread makes resident at a time.
-constexpr std::uint64_t kResidentBytes = 8u << 20;
+std::uint64_t all_stored_bytes(std::span<const StoredTensor> tensors) {
+  std::uint64_t bytes = 0;
+  for (const StoredTensor& tensor : tensors) bytes += stored_bytes(tensor);
+  return bytes;
+}
+
+// Where a weight may begin in the memory that weights share.
+constexpr std::uint64_t kWeightAlignment = 64;
+
+std::uint64_t round_up(std::uint64_t bytes, std::uint64_t to) { return (bytes + to - 1) / to * to; }
+
+// Address space that begins where a huge page may; null: the system has none left.
+std::byte* map_aligned(std::uint64_t bytes) {
+  const std::uint64_t slack = bytes >= kHugePageBytes ? kHugePageBytes : 0;
+  if (bytes > SIZE_MAX - slack) return nullptr;
+  void* mapped = ::mmap(nullptr, bytes + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED) return nullptr;
+  auto* memory = static_cast<std::byte*>(mapped);
+  if (slack == 0) return memory;
+  const auto page_bytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  const std::uint64_t before =
+      round_up(reinterpret_cast<std::uintptr_t>(memory), slack) - reinterpret_cast<std::uintptr_t>(memory);
+  const std::uint64_t used = before + round_up(bytes, page_bytes), mapped_bytes = round_up(bytes + slack, page_bytes);
+  if (before != 0) ::munmap(memory, before);
+  if (used < mapped_bytes) ::munmap(memory + used, mapped_bytes - used);
+  memory += before;
+  ::madvise(memory, bytes, MADV_HUGEPAGE);  // advice only: refusal costs speed, nothing else
+  return memory;
+}
 
 // Every page there, zeroed. Kernels before 5.14 cannot be asked; there, touching does.
 bool populate(std::byte* memory, std::uint64_t bytes) {
@@ -49,19 +81,46 @@ bool populate(std::byte* memory, std::uint64_t bytes) {
 }
 
 // A weight without its contents, in memory for them.
-std::unique_ptr<CpuWeight> weight_in(const StoredTensor& tensor, std::byte* memory, std::uint64_t bytes) {
+std::unique_ptr<CpuWeight> weight_in(const StoredTensor& tensor, std::shared_ptr<std::byte> memory,
+                                     std::uint64_t bytes) {
   auto weight = std::make_unique<CpuWeight>();
-  weight->memory = memory;
+  weight->memory = std::move(memory);
   weight->bytes = bytes;
   if (is_vector(tensor)) {
-    weight->vector = reinterpret_cast<const float*>(memory);
+    weight->vector = reinterpret_cast<const float*>(weight->memory.get());
     return weight;
   }
   const MatrixShape shape = matrix_shape(tensor);
-  weight->matrix = packed_view(shape, memory);
+  weight->matrix = packed_view(shape, weight->memory.get());
   weight->stack_count = stack_count(tensor);
   weight->stack_stride_bytes = cpu::packed_bytes(shape);
   return weight;
+}
+
+const CpuWeight& weight_at(std::span<void* const> weights, std::size_t i) {
+  return *static_cast<const CpuWeight*>(weights[i]);
+}
+
+// A piece of a packed source and where it goes.
+struct Piece {
+  std::size_t tensor = 0, piece = 0;
+  std::uint64_t begin = 0;  // in the memory of all weights
+  std::span<std::byte> to;
+};
+std::vector<Piece> pieces_of(std::span<void* const> weights, const std::byte* memory) {
+  constexpr std::uint64_t kBytes = plan::PackedSource::kPieceBytes;
+  std::vector<Piece> pieces;
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    const CpuWeight& weight = weight_at(weights, i);
+    for (std::uint64_t at = 0; at < weight.bytes; at += kBytes) {
+      std::byte* to = weight.memory.get() + at;
+      pieces.push_back({.tensor = i,
+                        .piece = static_cast<std::size_t>(at / kBytes),
+                        .begin = static_cast<std::uint64_t>(to - memory),
+                        .to = {to, static_cast<std::size_t>(std::min(kBytes, weight.bytes - at))}});
+    }
+  }
+  return pieces;
 }
 
 }  // namespace
@@ -74,31 +133,34 @@ CpuBackend::CpuBackend(const Options& options)
 
 const plan::AdapterTables& CpuBackend::tables() const { return adapters::kCpuTables; }
 
-Result<std::byte*> CpuBackend::allocate(std::uint64_t bytes, MemoryPurpose purpose) {
+Result<std::byte*> CpuBackend::reserve(std::uint64_t bytes, MemoryPurpose purpose) {
   TRY(ledger_.check_budget(bytes, purpose));
-  void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) return fail(ledger_.refusal(bytes, purpose, "the system has no memory left"));
-  if (bytes >= kHugePageBytes)
-    ::madvise(memory, bytes, MADV_HUGEPAGE);  // advice only: refusal costs speed, nothing else
-  auto* ptr = static_cast<std::byte*>(memory);
-  if (!make_resident(ptr, bytes)) {
-    ::munmap(memory, bytes);
-    return fail(ledger_.refusal(bytes, purpose, "the system has no memory left"));
-  }
-  ledger_.add(ptr, {bytes, purpose});
-  return ptr;
+  std::byte* memory = map_aligned(bytes);
+  if (memory == nullptr) return fail(ledger_.refusal(bytes, purpose, kNoMemory));
+  ledger_.add(memory, {bytes, purpose});
+  return memory;
 }
 
 // All of it there from the start: the process never grows beyond what was counted, and what the system does not have fails
-// a load instead of killing whoever touches it first. Zeroing pages takes as long as reading a cached file, so all
-// threads do it.
-bool CpuBackend::make_resident(std::byte* memory, std::uint64_t bytes) {
+// a load instead of killing whoever touches it first.
+Result<std::byte*> CpuBackend::allocate(std::uint64_t bytes, MemoryPurpose purpose) {
+  std::byte* memory = TRY(reserve(bytes, purpose));
+  if (Result<> resident = make_resident(memory, bytes, purpose); !resident) {
+    release(memory);
+    return fail(std::move(resident).error());
+  }
+  return memory;
+}
+
+// Zeroing pages takes as long as reading a cached file, so all threads do it.
+Result<> CpuBackend::make_resident(std::byte* memory, std::uint64_t bytes, MemoryPurpose purpose) {
   std::atomic<bool> resident = true;
-  pool_.run(static_cast<std::size_t>((bytes + kResidentBytes - 1) / kResidentBytes), 1, [&](Range range, std::size_t) {
-    const std::uint64_t begin = range.begin * kResidentBytes, end = std::min(bytes, range.end * kResidentBytes);
+  pool_.run(static_cast<std::size_t>((bytes + kHugePageBytes - 1) / kHugePageBytes), 1, [&](Range range, std::size_t) {
+    const std::uint64_t begin = range.begin * kHugePageBytes, end = std::min(bytes, range.end * kHugePageBytes);
     if (!populate(memory + begin, end - begin)) resident = false;
   });
-  return resident;
+  if (resident) return {};
+  return fail(ledger_.refusal(bytes, purpose, kNoMemory));
 }
 
 void CpuBackend::release(std::byte* ptr) noexcept {
@@ -119,49 +181,82 @@ std::uint64_t CpuBackend::packed_weight_bytes(const StoredTensor& tensor) const 
 
 Result<> CpuBackend::upload_weights(std::span<const StoredTensor> tensors, std::span<void*> weights,
                                     const plan::UploadProgress& progress) {
-  return upload(tensors, weights, progress,
-                [&](std::size_t i, const CpuWeight& weight) { return pack(tensors[i], weight); });
-}
-
-Result<> CpuBackend::upload_packed(std::span<const StoredTensor> tensors, const plan::PackedSource& packed,
-                                   std::span<void*> weights, const plan::UploadProgress& progress) {
-  constexpr std::uint64_t kPiece = plan::PackedSource::kPieceBytes;
-  return upload(tensors, weights, progress, [&](std::size_t i, const CpuWeight& weight) {
-    return run_parts(static_cast<std::size_t>((weight.bytes + kPiece - 1) / kPiece), [&, i](Range pieces) -> Result<> {
-      for (std::size_t piece = pieces.begin; piece < pieces.end; ++piece) {
-        const std::uint64_t begin = piece * kPiece;
-        TRY(packed.read(i, piece, {weight.memory + begin, std::min(kPiece, weight.bytes - begin)}));
-      }
-      return {};
-    });
+  return upload(tensors, weights, [&](std::byte* memory, std::uint64_t bytes) -> Result<> {
+    TRY(make_resident(memory, bytes, MemoryPurpose::kWeights));
+    const std::uint64_t total = all_stored_bytes(tensors);
+    std::uint64_t done = 0;
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      if (Result<> packed = pack(tensors[i], weight_at(weights, i)); !packed)
+        return fail(named(tensors[i], std::move(packed).error()));
+      done += stored_bytes(tensors[i]);
+      if (progress) progress(done, total);
+    }
+    return {};
   });
 }
 
-Result<> CpuBackend::upload(std::span<const StoredTensor> tensors, std::span<void*> weights,
-                            const plan::UploadProgress& progress, const FillWeight& fill) {
+// A thread makes a huge page resident and fills it at once, while the second-level cache has its zeros.
+Result<> CpuBackend::upload_packed(std::span<const StoredTensor> tensors, const plan::PackedSource& packed,
+                                   std::span<void*> weights, const plan::UploadProgress& progress) {
+  return upload(tensors, weights, [&](std::byte* memory, std::uint64_t bytes) -> Result<> {
+    const std::vector<Piece> pieces = pieces_of(weights, memory);
+    const auto first_from = [&](std::uint64_t begin) {
+      return std::ranges::lower_bound(pieces, begin, {}, &Piece::begin);
+    };
+    const auto fill_page = [&](std::uint64_t begin, std::uint64_t end) -> Result<> {
+      if (!populate(memory + begin, end - begin))
+        return fail(ledger_.refusal(bytes, MemoryPurpose::kWeights, kNoMemory));
+      for (auto piece = first_from(begin), last = first_from(end); piece != last; ++piece) {
+        if (Result<> read = packed.read(piece->tensor, piece->piece, piece->to); !read)
+          return fail(named(tensors[piece->tensor], std::move(read).error()));
+      }
+      return {};
+    };
+    const std::uint64_t total = all_stored_bytes(tensors),
+                        together = kPagesTogether * pool_.threads_count() * kHugePageBytes;
+    for (std::uint64_t begin = 0, end = 0; begin < bytes; begin = end) {
+      end = std::min(bytes, begin + together);
+      TRY(run_parts(static_cast<std::size_t>((end - begin + kHugePageBytes - 1) / kHugePageBytes),
+                    [&](Range pages) -> Result<> {
+                      for (std::size_t page = pages.begin; page < pages.end; ++page) {
+                        const std::uint64_t at = begin + page * kHugePageBytes;
+                        TRY(fill_page(at, std::min(end, at + kHugePageBytes)));
+                      }
+                      return {};
+                    }));
+      // Where the stored bytes of packed ones end lies inside a tensor mostly; their share is told.
+      if (progress)
+        progress(end == bytes ? total
+                              : static_cast<std::uint64_t>(static_cast<double>(total) * static_cast<double>(end) /
+                                                           static_cast<double>(bytes)),
+                 total);
+    }
+    return {};
+  });
+}
+
+Result<> CpuBackend::upload(std::span<const StoredTensor> tensors, std::span<void*> weights, const FillWeights& fill) {
   std::ranges::fill(weights, nullptr);
-  std::uint64_t bytes_total = 0, bytes_done = 0;
+  std::uint64_t bytes = 0;
   for (const StoredTensor& tensor : tensors) {
     TRY(check_weight(tensor));
-    bytes_total += stored_bytes(tensor);
+    bytes = round_up(bytes, kWeightAlignment) + packed_weight_bytes(tensor);
   }
-  const auto upload_one = [&](std::size_t i) -> Result<> {
-    const std::uint64_t bytes = packed_weight_bytes(tensors[i]);
-    std::byte* memory = TRY(allocate(bytes, MemoryPurpose::kWeights));
-    CpuWeight* weight = weight_in(tensors[i], memory, bytes).release();
-    weights[i] = weight;
-    return fill(i, *weight);
-  };
+  if (bytes == 0) return {};
+  const std::shared_ptr<std::byte> memory(TRY(reserve(bytes, MemoryPurpose::kWeights)),
+                                          [this](std::byte* ptr) { release(ptr); });
+  std::uint64_t at = 0;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    if (Result<> uploaded = upload_one(i); !uploaded) {
-      for (void* weight : weights) release_weight(weight);
-      std::ranges::fill(weights, nullptr);
-      return fail(named(tensors[i], std::move(uploaded).error()));
-    }
-    bytes_done += stored_bytes(tensors[i]);
-    if (progress) progress(bytes_done, bytes_total);
+    const std::uint64_t weight_bytes = packed_weight_bytes(tensors[i]);
+    at = round_up(at, kWeightAlignment);
+    weights[i] = weight_in(tensors[i], {memory, memory.get() + at}, weight_bytes).release();
+    at += weight_bytes;
   }
-  return {};
+  Result<> filled = fill(memory.get(), bytes);
+  if (filled) return {};
+  for (void* weight : weights) release_weight(weight);
+  std::ranges::fill(weights, nullptr);
+  return filled;
 }
 
 // On all threads; the first failure of a part.
@@ -186,7 +281,7 @@ Result<> CpuBackend::pack(const StoredTensor& tensor, const CpuWeight& weight) {
   for (std::uint64_t begin = 0; begin < bytes; begin += stored.size()) {
     stored.resize(std::min<std::uint64_t>(kReadBytes, bytes - begin));
     TRY(tensor.read(begin, stored));
-    widen(tensor.dtype, stored, reinterpret_cast<float*>(weight.memory) + begin / element_bytes);
+    widen(tensor.dtype, stored, reinterpret_cast<float*>(weight.memory.get()) + begin / element_bytes);
   }
   return {};
 }
@@ -204,25 +299,22 @@ Result<> CpuBackend::pack_part(const StoredTensor& tensor, const CpuWeight& weig
     stored.resize(rows * row_bytes);
     TRY(tensor.read((i * shape.rows + row) * row_bytes, stored));
     const MatrixShape part{.dtype = shape.dtype, .rows = static_cast<std::uint32_t>(rows), .cols = shape.cols};
-    pack_groups(part, stored.data(), weight.memory + i * weight.stack_stride_bytes + first * weight.matrix.group_bytes,
-                0, last - first);
+    pack_groups(part, stored.data(),
+                weight.memory.get() + i * weight.stack_stride_bytes + first * weight.matrix.group_bytes, 0,
+                last - first);
     begin += last - first;
   }
   return {};
 }
 
-void CpuBackend::release_weight(void* weight) noexcept {
-  if (weight == nullptr) return;
-  const std::unique_ptr<CpuWeight> owned(static_cast<CpuWeight*>(weight));
-  release(owned->memory);
-}
+void CpuBackend::release_weight(void* weight) noexcept { delete static_cast<CpuWeight*>(weight); }
 
 // The layout of pack.h; instruction sets share it.
 std::string_view CpuBackend::packed_layout() const { return "r16-2"; }
 
 std::span<const std::byte> CpuBackend::packed_bytes(const void* weight) const {
   const auto& of = *static_cast<const CpuWeight*>(weight);
-  return {of.memory, of.bytes};
+  return {of.memory.get(), of.bytes};
 }
 
 void CpuBackend::copy_to_device(std::byte* device, std::span<const std::byte> host) noexcept {

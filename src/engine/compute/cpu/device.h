@@ -17,7 +17,7 @@ struct CpuWeight {
   std::uint32_t stack_count = 1;       // matrices of one shape, one after the other
   std::size_t stack_stride_bytes = 0;  // from one to the next
   const float* vector = nullptr;
-  std::byte* memory = nullptr;  // of Backend::allocate
+  std::shared_ptr<std::byte> memory;  // its place in what the weights of an upload share
   std::uint64_t bytes = 0;
 
   // REQUIRES: i < stack_count.
@@ -78,11 +78,12 @@ class CpuBackend final : public plan::Backend {
   std::size_t threads_count() const { return pool_.threads_count(); }
 
  private:
-  // Fills the memory of the i-th weight, all of it.
-  using FillWeight = std::function<base::Result<>(std::size_t i, const CpuWeight& weight)>;
-  base::Result<> upload(std::span<const plan::StoredTensor> tensors, std::span<void*> weights,
-                        const plan::UploadProgress& progress, const FillWeight& fill);
-  bool make_resident(std::byte* memory, std::uint64_t bytes);
+  // Fills the memory of all weights, of which nothing is resident yet.
+  using FillWeights = std::function<base::Result<>(std::byte* memory, std::uint64_t bytes)>;
+  base::Result<> upload(std::span<const plan::StoredTensor> tensors, std::span<void*> weights, const FillWeights& fill);
+  // Address space that counts as given out.
+  base::Result<std::byte*> reserve(std::uint64_t bytes, plan::MemoryPurpose purpose);
+  base::Result<> make_resident(std::byte* memory, std::uint64_t bytes, plan::MemoryPurpose purpose);
   base::Result<> run_parts(std::size_t count, const std::function<base::Result<>(Range range)>& part);
   base::Result<> pack(const plan::StoredTensor& tensor, const CpuWeight& weight);
   base::Result<> pack_part(const plan::StoredTensor& tensor, const CpuWeight& weight, Range groups);
