@@ -368,7 +368,7 @@ class SlabsAhead {
   LLORCH_INLINE void ask() {
     const std::size_t bytes = least(share_bytes_, static_cast<std::size_t>(end_ - next_));
     for (std::size_t i = 0; i < groups_; ++i)
-      for (std::size_t at = 0; at < bytes; at += 64) __builtin_prefetch(next_ + i * group_bytes_ + at);
+      for (std::size_t at = 0; at < bytes; at += 64) __builtin_prefetch(next_ + i * group_bytes_ + at, 0, 2);
     next_ += bytes;
   }
 
