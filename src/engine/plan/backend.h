@@ -79,7 +79,7 @@ class PackedSource {
   virtual base::Result<> read(std::size_t tensor, std::size_t piece, std::span<std::byte> out) const = 0;
 };
 
-// Bytes of stored tensors that have come as far as the device, and in all.
+// Bytes of stored tensors that have come as far as the device, about, and in all; what has come never shrinks and ends with all.
 using UploadProgress = std::function<void(std::uint64_t bytes_done, std::uint64_t bytes_total)>;
 
 // Thread rule: one thread at a time.
@@ -117,7 +117,7 @@ class Backend {
   // several uses. weights[i] is what adapters get as TensorHandle::ptr. Reads with several threads; what it takes beside
   // the weights, here and on the device, is bounded and released again. All of them or, on an error, none.
   // `progress` is called on the calling thread. REQUIRES: weights.size() == tensors.size().
-  // Errors, naming the tensor: OUT_OF_DEVICE_MEMORY, WEIGHT_DTYPE_UNSUPPORTED, WEIGHT_SHAPE_MISMATCH, those of TensorSource.
+  // Errors: OUT_OF_DEVICE_MEMORY; naming the tensor WEIGHT_DTYPE_UNSUPPORTED, WEIGHT_SHAPE_MISMATCH, those of TensorSource.
   virtual base::Result<> upload_weights(std::span<const StoredTensor> tensors, std::span<void*> weights,
                                         const UploadProgress& progress) = 0;
   base::Result<void*> upload_weight(const StoredTensor& tensor) {

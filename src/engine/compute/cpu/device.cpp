@@ -26,13 +26,18 @@ using base::Result;
 using plan::MemoryPurpose;
 using plan::StoredTensor;
 
+// One byte of each page is written with what it holds: another thread may write beside it.
+void touch_pages(std::byte* memory, std::uint64_t bytes) {
+  const auto page_bytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  for (std::uint64_t at = 0; at < bytes; at += page_bytes)
+    __atomic_fetch_or(reinterpret_cast<unsigned char*>(memory + at), 0, __ATOMIC_RELAXED);
+}
+
 namespace {
 
 // From here on the kernel is asked for 2 MiB pages: weights are read end to end for every row, and 4 KiB pages would
 // spend the time in TLB misses.
 constexpr std::uint64_t kHugePageBytes = 2u << 20;
-
-constexpr std::string_view kNoMemory = "the system has no memory left";
 
 // Huge pages of packed weights that a thread fills before the load says how far it is.
 constexpr std::uint64_t kPagesTogether = 16;
@@ -51,7 +56,7 @@ constexpr std::uint64_t kWeightAlignment = 64;
 
 std::uint64_t round_up(std::uint64_t bytes, std::uint64_t to) { return (bytes + to - 1) / to * to; }
 
-// Address space that begins where a huge page may; null: the system has none left.
+// Address space, of 2 MiB and more where a huge page may begin; null: the system has none left.
 std::byte* map_aligned(std::uint64_t bytes) {
   const std::uint64_t slack = bytes >= kHugePageBytes ? kHugePageBytes : 0;
   if (bytes > SIZE_MAX - slack) return nullptr;
@@ -59,10 +64,9 @@ std::byte* map_aligned(std::uint64_t bytes) {
   if (mapped == MAP_FAILED) return nullptr;
   auto* memory = static_cast<std::byte*>(mapped);
   if (slack == 0) return memory;
-  const auto page_bytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-  const std::uint64_t before =
-      round_up(reinterpret_cast<std::uintptr_t>(memory), slack) - reinterpret_cast<std::uintptr_t>(memory);
-  const std::uint64_t used = before + round_up(bytes, page_bytes), mapped_bytes = round_up(bytes + slack, page_bytes);
+  const auto page_bytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)),
+             address = reinterpret_cast<std::uintptr_t>(memory), before = round_up(address, slack) - address,
+             used = before + round_up(bytes, page_bytes), mapped_bytes = round_up(bytes + slack, page_bytes);
   if (before != 0) ::munmap(memory, before);
   if (used < mapped_bytes) ::munmap(memory + used, mapped_bytes - used);
   memory += before;
@@ -70,13 +74,11 @@ std::byte* map_aligned(std::uint64_t bytes) {
   return memory;
 }
 
-// Every page there, zeroed. Kernels before 5.14 cannot be asked; there, touching does.
+// Every page there; what they hold stays. Kernels before 5.14 cannot be asked; there, touching does.
 bool populate(std::byte* memory, std::uint64_t bytes) {
   if (::madvise(memory, bytes, MADV_POPULATE_WRITE) == 0) return true;
   if (errno != EINVAL) return false;
-  const auto page_bytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-  for (std::uint64_t at = 0; at < bytes; at += page_bytes)
-    *static_cast<volatile std::byte*>(memory + at) = std::byte{0};
+  touch_pages(memory, bytes);
   return true;
 }
 
@@ -133,34 +135,31 @@ CpuBackend::CpuBackend(const Options& options)
 
 const plan::AdapterTables& CpuBackend::tables() const { return adapters::kCpuTables; }
 
-Result<std::byte*> CpuBackend::reserve(std::uint64_t bytes, MemoryPurpose purpose) {
+// All of it there from the start: the process never grows beyond what was counted, and what the system does not have fails
+// a load instead of killing whoever touches it first.
+Result<std::byte*> CpuBackend::allocate(std::uint64_t bytes, MemoryPurpose purpose) {
   TRY(ledger_.check_budget(bytes, purpose));
   std::byte* memory = map_aligned(bytes);
-  if (memory == nullptr) return fail(ledger_.refusal(bytes, purpose, kNoMemory));
+  if (memory == nullptr || !make_resident(memory, bytes)) {
+    if (memory != nullptr) ::munmap(memory, bytes);
+    return fail(no_memory(bytes, purpose));
+  }
   ledger_.add(memory, {bytes, purpose});
   return memory;
 }
 
-// All of it there from the start: the process never grows beyond what was counted, and what the system does not have fails
-// a load instead of killing whoever touches it first.
-Result<std::byte*> CpuBackend::allocate(std::uint64_t bytes, MemoryPurpose purpose) {
-  std::byte* memory = TRY(reserve(bytes, purpose));
-  if (Result<> resident = make_resident(memory, bytes, purpose); !resident) {
-    release(memory);
-    return fail(std::move(resident).error());
-  }
-  return memory;
-}
-
 // Zeroing pages takes as long as reading a cached file, so all threads do it.
-Result<> CpuBackend::make_resident(std::byte* memory, std::uint64_t bytes, MemoryPurpose purpose) {
+bool CpuBackend::make_resident(std::byte* memory, std::uint64_t bytes) {
   std::atomic<bool> resident = true;
   pool_.run(static_cast<std::size_t>((bytes + kHugePageBytes - 1) / kHugePageBytes), 1, [&](Range range, std::size_t) {
     const std::uint64_t begin = range.begin * kHugePageBytes, end = std::min(bytes, range.end * kHugePageBytes);
     if (!populate(memory + begin, end - begin)) resident = false;
   });
-  if (resident) return {};
-  return fail(ledger_.refusal(bytes, purpose, kNoMemory));
+  return resident;
+}
+
+base::Error CpuBackend::no_memory(std::uint64_t bytes, MemoryPurpose purpose) const {
+  return ledger_.refusal(bytes, purpose, "the system has no memory left");
 }
 
 void CpuBackend::release(std::byte* ptr) noexcept {
@@ -181,8 +180,8 @@ std::uint64_t CpuBackend::packed_weight_bytes(const StoredTensor& tensor) const 
 
 Result<> CpuBackend::upload_weights(std::span<const StoredTensor> tensors, std::span<void*> weights,
                                     const plan::UploadProgress& progress) {
-  return upload(tensors, weights, [&](std::byte* memory, std::uint64_t bytes) -> Result<> {
-    TRY(make_resident(memory, bytes, MemoryPurpose::kWeights));
+  return upload(tensors, weights, [&](std::span<std::byte> memory) -> Result<> {
+    if (!make_resident(memory.data(), memory.size())) return fail(no_memory(memory.size(), MemoryPurpose::kWeights));
     const std::uint64_t total = all_stored_bytes(tensors);
     std::uint64_t done = 0;
     for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -198,22 +197,22 @@ Result<> CpuBackend::upload_weights(std::span<const StoredTensor> tensors, std::
 // A thread makes a huge page resident and fills it at once, while the second-level cache has its zeros.
 Result<> CpuBackend::upload_packed(std::span<const StoredTensor> tensors, const plan::PackedSource& packed,
                                    std::span<void*> weights, const plan::UploadProgress& progress) {
-  return upload(tensors, weights, [&](std::byte* memory, std::uint64_t bytes) -> Result<> {
-    const std::vector<Piece> pieces = pieces_of(weights, memory);
-    const auto first_from = [&](std::uint64_t begin) {
-      return std::ranges::lower_bound(pieces, begin, {}, &Piece::begin);
-    };
+  return upload(tensors, weights, [&](std::span<std::byte> memory) -> Result<> {
+    const std::vector<Piece> pieces = pieces_of(weights, memory.data());
+    // Pieces that begin in a page; the last one may reach into the next.
     const auto fill_page = [&](std::uint64_t begin, std::uint64_t end) -> Result<> {
-      if (!populate(memory + begin, end - begin))
-        return fail(ledger_.refusal(bytes, MemoryPurpose::kWeights, kNoMemory));
-      for (auto piece = first_from(begin), last = first_from(end); piece != last; ++piece) {
+      const auto first = std::ranges::lower_bound(pieces, begin, {}, &Piece::begin);
+      const auto last = std::ranges::lower_bound(first, pieces.end(), end, {}, &Piece::begin);
+      if (first != last) end = std::max(end, std::prev(last)->begin + std::prev(last)->to.size());
+      if (!populate(memory.data() + begin, end - begin)) return fail(no_memory(memory.size(), MemoryPurpose::kWeights));
+      for (auto piece = first; piece != last; ++piece) {
         if (Result<> read = packed.read(piece->tensor, piece->piece, piece->to); !read)
           return fail(named(tensors[piece->tensor], std::move(read).error()));
       }
       return {};
     };
-    const std::uint64_t total = all_stored_bytes(tensors),
-                        together = kPagesTogether * pool_.threads_count() * kHugePageBytes;
+    const std::uint64_t bytes = memory.size(), together = kPagesTogether * pool_.threads_count() * kHugePageBytes;
+    const double stored = static_cast<double>(all_stored_bytes(tensors));
     for (std::uint64_t begin = 0, end = 0; begin < bytes; begin = end) {
       end = std::min(bytes, begin + together);
       TRY(run_parts(static_cast<std::size_t>((end - begin + kHugePageBytes - 1) / kHugePageBytes),
@@ -224,39 +223,44 @@ Result<> CpuBackend::upload_packed(std::span<const StoredTensor> tensors, const 
                       }
                       return {};
                     }));
-      // Where the stored bytes of packed ones end lies inside a tensor mostly; their share is told.
-      if (progress)
-        progress(end == bytes ? total
-                              : static_cast<std::uint64_t>(static_cast<double>(total) * static_cast<double>(end) /
-                                                           static_cast<double>(bytes)),
-                 total);
+      const double share = static_cast<double>(end) / static_cast<double>(bytes);
+      if (progress) progress(static_cast<std::uint64_t>(stored * share), static_cast<std::uint64_t>(stored));
     }
     return {};
   });
 }
 
+// All weights lie in one piece of memory, which goes with the last of them. What aligns them is not counted.
 Result<> CpuBackend::upload(std::span<const StoredTensor> tensors, std::span<void*> weights, const FillWeights& fill) {
   std::ranges::fill(weights, nullptr);
-  std::uint64_t bytes = 0;
+  std::uint64_t counted = 0, mapped = 0;
   for (const StoredTensor& tensor : tensors) {
     TRY(check_weight(tensor));
-    bytes = round_up(bytes, kWeightAlignment) + packed_weight_bytes(tensor);
+    counted += packed_weight_bytes(tensor);
+    mapped = round_up(mapped, kWeightAlignment) + packed_weight_bytes(tensor);
   }
-  if (bytes == 0) return {};
-  const std::shared_ptr<std::byte> memory(TRY(reserve(bytes, MemoryPurpose::kWeights)),
-                                          [this](std::byte* ptr) { release(ptr); });
+  if (counted == 0) return {};
+  TRY(ledger_.check_budget(counted, MemoryPurpose::kWeights));
+  std::byte* address = map_aligned(mapped);
+  if (address == nullptr) return fail(no_memory(counted, MemoryPurpose::kWeights));
+  const std::shared_ptr<std::byte> memory(address, [this, mapped](std::byte* ptr) {
+    if (ledger_.allocations().contains(ptr)) ledger_.remove(ptr);
+    ::munmap(ptr, mapped);
+  });
   std::uint64_t at = 0;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const std::uint64_t weight_bytes = packed_weight_bytes(tensors[i]);
+    const std::uint64_t bytes = packed_weight_bytes(tensors[i]);
     at = round_up(at, kWeightAlignment);
-    weights[i] = weight_in(tensors[i], {memory, memory.get() + at}, weight_bytes).release();
-    at += weight_bytes;
+    weights[i] = weight_in(tensors[i], {memory, address + at}, bytes).release();
+    at += bytes;
   }
-  Result<> filled = fill(memory.get(), bytes);
-  if (filled) return {};
-  for (void* weight : weights) release_weight(weight);
-  std::ranges::fill(weights, nullptr);
-  return filled;
+  if (Result<> filled = fill({address, static_cast<std::size_t>(mapped)}); !filled) {
+    for (void* weight : weights) release_weight(weight);
+    std::ranges::fill(weights, nullptr);
+    return filled;
+  }
+  ledger_.add(address, {counted, MemoryPurpose::kWeights});
+  return {};
 }
 
 // On all threads; the first failure of a part.

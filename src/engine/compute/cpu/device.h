@@ -28,6 +28,9 @@ struct CpuWeight {
   }
 };
 
+// Makes every page of an allocation resident by touching it; what they hold stays, whoever writes there meanwhile.
+void touch_pages(std::byte* memory, std::uint64_t bytes);
+
 // What ExecutionContext::stream points to. Adapters run synchronously on it.
 struct CpuStream {
   const Kernels& kernels;
@@ -79,11 +82,10 @@ class CpuBackend final : public plan::Backend {
 
  private:
   // Fills the memory of all weights, of which nothing is resident yet.
-  using FillWeights = std::function<base::Result<>(std::byte* memory, std::uint64_t bytes)>;
+  using FillWeights = std::function<base::Result<>(std::span<std::byte> memory)>;
   base::Result<> upload(std::span<const plan::StoredTensor> tensors, std::span<void*> weights, const FillWeights& fill);
-  // Address space that counts as given out.
-  base::Result<std::byte*> reserve(std::uint64_t bytes, plan::MemoryPurpose purpose);
-  base::Result<> make_resident(std::byte* memory, std::uint64_t bytes, plan::MemoryPurpose purpose);
+  bool make_resident(std::byte* memory, std::uint64_t bytes);
+  base::Error no_memory(std::uint64_t bytes, plan::MemoryPurpose purpose) const;
   base::Result<> run_parts(std::size_t count, const std::function<base::Result<>(Range range)>& part);
   base::Result<> pack(const plan::StoredTensor& tensor, const CpuWeight& weight);
   base::Result<> pack_part(const plan::StoredTensor& tensor, const CpuWeight& weight, Range groups);

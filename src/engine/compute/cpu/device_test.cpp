@@ -4,6 +4,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+#include <vector>
+
 #include "engine/compute/cpu/backend.h"
 #include "engine/compute/cpu/kernel_test_support.h"
 #include "engine/compute/half.h"
@@ -132,6 +138,87 @@ TEST(CpuBackend, AWeightCostsWhatWasPredictedAndGivesItBack) {
     EXPECT_EQ(device->memory_used_bytes(), 0u);
   }
   device->release_weight(nullptr);
+}
+
+// What aligns weights that are uploaded together counts for nothing: a budget of what was predicted is enough.
+TEST(CpuBackend, WeightsTogetherCostTheirSum) {
+  const std::vector<std::byte> bytes(4096);
+  const auto of = [&](std::initializer_list<std::uint32_t> shape, std::size_t count, WeightUse use) {
+    return tensor(DType::kF32, shape, std::span(bytes).first(count * sizeof(float)), use);
+  };
+  const StoredTensor tensors[] = {of({3}, 3, WeightUse::kVector), of({16, 32}, 512, WeightUse::kMatrix),
+                                  of({5}, 5, WeightUse::kVector)};
+  const std::uint64_t sum = (3 + 512 + 5) * sizeof(float);
+  const auto device = backend(sum);
+  void* weights[3];
+  ASSERT_TRUE(device->upload_weights(tensors, weights, {}));
+  EXPECT_EQ(device->memory_used_bytes(), sum);
+  for (void* weight : weights) {
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(device->packed_bytes(weight).data()) % 64, 0u);
+    EXPECT_EQ(device->memory_used_bytes(), sum) << "all of it goes with the last one";
+    device->release_weight(weight);
+  }
+  EXPECT_EQ(device->memory_used_bytes(), 0u);
+}
+
+// Packed bytes that a device has made, given back a piece at a time; one piece may fail.
+class GivenBack final : public plan::PackedSource {
+ public:
+  explicit GivenBack(const plan::Backend& device, std::span<void* const> weights) {
+    for (const void* weight : weights) {
+      const auto bytes = device.packed_bytes(weight);
+      packed.emplace_back(bytes.begin(), bytes.end());
+    }
+  }
+  base::Result<> read(std::size_t t, std::size_t piece, std::span<std::byte> out) const override {
+    if (t == bad_tensor && piece == bad_piece) return base::fail(ErrorCode::kCorruptFile, "bad piece");
+    std::memcpy(out.data(), packed.at(t).data() + piece * kPieceBytes, out.size());
+    return {};
+  }
+  std::vector<std::vector<std::byte>> packed;
+  std::size_t bad_tensor = SIZE_MAX, bad_piece = 0;
+};
+
+// Several huge pages, and pieces that reach from one into the next.
+TEST(CpuBackend, PackedWeightsComeBackByteForByte) {
+  testing::Random random(32);
+  SCOPED_TRACE(random.note());
+  const auto large = testing::random_matrix(random, {.dtype = DType::kF32, .rows = 1024, .cols = 1504});
+  const auto small = testing::random_matrix(random, {.dtype = DType::kQ8_0, .rows = 37, .cols = 96});
+  const StoredTensor tensors[] = {tensor(DType::kF32, {3}, std::span(large).first(12), WeightUse::kVector),
+                                  tensor(DType::kF32, {1024, 1504}, large, WeightUse::kMatrix),
+                                  tensor(DType::kQ8_0, {37, 96}, small, WeightUse::kMatrix),
+                                  tensor(DType::kF32, {1024, 1504}, large, WeightUse::kMatrix)};
+  const auto device = backend(1u << 24);
+  std::array<void*, 4> weights{};
+  ASSERT_TRUE(device->upload_weights(tensors, weights, {}));
+  GivenBack source(*device, weights);
+  const std::uint64_t bytes = device->memory_used_bytes();
+  for (void* weight : weights) device->release_weight(weight);
+
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> said;
+  ASSERT_TRUE(device->upload_packed(tensors, source, weights,
+                                    [&](std::uint64_t done, std::uint64_t all) { said.emplace_back(done, all); }));
+  EXPECT_EQ(device->memory_used_bytes(), bytes);
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    const auto now = device->packed_bytes(weights[i]);
+    EXPECT_TRUE(std::ranges::equal(now, source.packed[i])) << i;
+    // Where the system cannot be asked for pages they are touched, whatever they hold by then.
+    touch_pages(const_cast<std::byte*>(now.data()), now.size());
+    EXPECT_TRUE(std::ranges::equal(now, source.packed[i])) << i;
+  }
+  ASSERT_FALSE(said.empty());
+  EXPECT_TRUE(std::ranges::is_sorted(said));
+  EXPECT_EQ(said.back().first, said.back().second);
+  EXPECT_EQ(said.back().second, 12 + 2 * large.size() + small.size());
+  for (void* weight : weights) device->release_weight(weight);
+
+  source.bad_tensor = 3, source.bad_piece = 7;
+  const auto failed = device->upload_packed(tensors, source, weights, {});
+  ASSERT_FALSE(failed);
+  EXPECT_EQ(failed.error().code, ErrorCode::kCorruptFile);
+  EXPECT_EQ(device->memory_used_bytes(), 0u);
+  EXPECT_TRUE(std::ranges::all_of(weights, [](const void* weight) { return weight == nullptr; }));
 }
 
 TEST(CpuBackend, AStackIsItsMatricesOneAfterTheOther) {

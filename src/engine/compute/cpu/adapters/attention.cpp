@@ -68,13 +68,11 @@ struct StepPages {
 // Scores of the queries of a tile. Rows share one only while they stay in the second-level cache: there a tile saves reading the
 // keys and values again, past it the scores would travel as far.
 constexpr std::size_t kTileScoresBytes = 512u << 10;
-std::size_t heads_of_tile(const AttentionParams& p) {
-  return std::min<std::size_t>(p.heads / p.kv_heads, kTileQueries);
-}
 std::size_t scores_stride(std::size_t positions) { return plan::pages_of(positions) * kPagePositions + 16; }
 std::size_t scores_floats(const AttentionParams& p, std::size_t positions) {
   const std::size_t query = scores_stride(positions);
-  return std::max(heads_of_tile(p) * query, std::min(kTileQueries * query, kTileScoresBytes / sizeof(float)));
+  return std::max(tile_heads(p.heads / p.kv_heads) * query,
+                  std::min(kTileQueries * query, kTileScoresBytes / sizeof(float)));
 }
 std::size_t widened_floats(const AttentionParams& p) { return kPagePositions * std::max(p.d_qk, p.d_v); }
 
@@ -351,7 +349,8 @@ void finish_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const At
 void attend_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const AttentionParams& p,
                  const Scratch& scratch) {
   const CpuStream& stream = stream_of(ctx);
-  const std::size_t heads = heads_of_tile(p), rows = ctx.total_rows, threads = stream.pool.threads_count();
+  const std::size_t heads = tile_heads(p.heads / p.kv_heads), rows = ctx.total_rows,
+                    threads = stream.pool.threads_count();
   const std::size_t keys = keys_max(ctx, p), stride = scores_stride(keys);
   // A tile of rows shares its pages; there are several units for every thread all the same.
   const std::size_t fitting = std::min(scratch.thread_scores / stride, kTileQueries) / heads;

@@ -57,15 +57,26 @@ void feed_forward(const CpuStream& stream, const FeedForward& ffn, const FeedFor
                         .alpha_negative = ffn.alpha_negative,
                         .beta = ffn.beta,
                         .eps = ffn.eps};
+  const bool quantizes = plan::is_quantized(ffn.down->matrix.dtype);
   const auto add_bias = [&](float* x, const float* bias, Range range) {
     if (bias != nullptr) stream.kernels.add_bias({.x = x, .x_stride = stride, .width = ffn.ffn, .bias = bias}, range);
   };
   stream.pool.run(rows.rows, kGrainActivations / ffn.ffn + 1, [&](Range range, std::size_t) {
-    add_bias(up, ffn.up_bias, range);
-    add_bias(gate, ffn.gate_bias, range);
-    stream.kernels.swiglu(args, range);
+    for (std::size_t row = range.begin; row < range.end; ++row) {
+      const Range one{row, row + 1};
+      add_bias(up, ffn.up_bias, one);
+      add_bias(gate, ffn.gate_bias, one);
+      stream.kernels.swiglu(args, one);
+      if (quantizes) stream.kernels.quantize({.x = up, .x_stride = stride, .out = scratch.hidden}, one);
+    }
   });
-  project(stream, {.x = up, .x_stride = stride, .rows = rows.rows, .quantized = scratch.hidden, .y_stride = ffn.width},
+  project(stream,
+          {.x = up,
+           .x_stride = stride,
+           .rows = rows.rows,
+           .quantized = scratch.hidden,
+           .y_stride = ffn.width,
+           .has_quantized = quantizes},
           std::array{Projection{ffn.down, rows.y}});
   if (ffn.down_bias != nullptr)
     stream.kernels.add_bias({.x = rows.y, .x_stride = ffn.width, .width = ffn.width, .bias = ffn.down_bias},

@@ -23,7 +23,7 @@ void project(const CpuStream& stream, const ProjectionInput& input, std::span<co
     units += p.weight->matrix.groups();
     quantize = quantize || plan::is_quantized(p.weight->matrix.dtype);
   }
-  if (quantize) {
+  if (quantize && !input.has_quantized) {
     const QuantizeArgs args{.x = input.x, .x_stride = input.x_stride, .out = input.quantized};
     stream.pool.run(input.rows, kGrainProducts / 8 / width + 1,
                     [&](Range rows, std::size_t) { stream.kernels.quantize(args, rows); });

@@ -44,6 +44,7 @@ struct ProjectionInput {
   std::size_t rows = 0;
   QuantizedRows quantized;  // scratch, filled here when a weight needs it
   std::size_t y_stride = 0;
+  bool has_quantized = false;  // whoever made the rows has filled it, which pays: they come from the first-level cache
 };
 // Up to four projections in one parallel region.
 void project(const CpuStream& stream, const ProjectionInput& input, std::span<const Projection> projections);

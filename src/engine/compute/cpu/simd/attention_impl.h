@@ -108,7 +108,7 @@ struct PageData {
   const typename Kv::Element* now;
   const typename Kv::Element* next;
   float* widened = nullptr;
-  LLORCH_INLINE PageData from(std::size_t i) const { return {now + i, next + i, widened + i}; }
+  LLORCH_INLINE PageData from(std::size_t i) const { return {now + i, next + i, Kv::kWidens ? widened + i : nullptr}; }
   // Sixteen of them, kCount times, from i on.
   template <int kCount>
   LLORCH_INLINE void read(std::size_t i, F32x16 (&lanes)[kCount]) const {
@@ -451,7 +451,7 @@ inline void attend(const AttentionArgs& args, const RowTile& rows, std::size_t k
 
 inline void attention(const AttentionArgs& args, Range units) {
   const std::size_t group = args.heads / args.layout.kv_heads;
-  const std::size_t heads_most = group < kTileQueries ? group : kTileQueries, rows_most = kTileQueries / heads_most;
+  const std::size_t heads_most = tile_heads(group), rows_most = kTileQueries / heads_most;
   for (std::size_t unit = units.begin; unit < units.end; ++unit) {
     const std::size_t begin = unit / args.layout.kv_heads * args.row_tile, kv_head = unit % args.layout.kv_heads;
     const std::size_t end = args.rows - begin < args.row_tile ? args.rows : begin + args.row_tile;

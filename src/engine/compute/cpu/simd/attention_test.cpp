@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <optional>
@@ -19,6 +20,12 @@ struct Case {
   std::uint32_t window;
   float softcap;
   bool sinks = false;
+  bool chunked = false;
+
+  // What a row at a position sees ends with it and has so many positions; 0: all.
+  std::uint32_t window_at(std::size_t position) const {
+    return chunked ? static_cast<std::uint32_t>(position % window) + 1 : window;
+  }
 };
 
 // One sequence's keys and values, appended in chunks through scattered pages, and queries at every position.
@@ -54,12 +61,18 @@ class Cache {
             .positions = positions_.data() + row};
   }
 
+  // Rows belong in turn to two sequences that have the same pages.
+  void alternate() {
+    std::copy_n(table_.begin() + static_cast<std::ptrdiff_t>(kSequence * stride_), stride_, table_.begin());
+    for (std::size_t i = 0; i < sequences_.size(); ++i) sequences_[i] = i % 2;
+  }
+
   // Appends and attends in chunks, as a scheduler would; [positions, heads * value_dim].
   std::vector<float> run(const Kernels& k, std::size_t chunk) {
     const std::size_t group = c_.heads / c_.kv_heads, scores_stride = stride_ * kPagePositions + 16;
     const std::size_t row_tile = 1 + chunk % kTileQueries;
-    std::vector<float> out(c_.positions * c_.heads * c_.value_dim), scores(row_tile * group * scores_stride);
-    std::vector<float> widened(kPagePositions * std::max(c_.key_dim, c_.value_dim));
+    std::vector<float> out(c_.positions * c_.heads * c_.value_dim), scores(row_tile * group * scores_stride, NAN);
+    std::vector<float> widened(kPagePositions * std::max(c_.key_dim, c_.value_dim), NAN);
     for (std::size_t row = 0; row < c_.positions; row += chunk) {
       const std::size_t n = std::min(chunk, c_.positions - row);
       k.kv_append({.layout = layout_,
@@ -79,6 +92,7 @@ class Cache {
                    .scale = 0.17f,
                    .softcap = c_.softcap,
                    .window = c_.window,
+                   .chunked = c_.chunked,
                    .sinks = c_.sinks ? sinks_.data() : nullptr,
                    .rows = n,
                    .row_tile = row_tile,
@@ -92,12 +106,11 @@ class Cache {
 
   // Every row over its span of what run() has stored.
   std::vector<float> attend_spans(const Kernels& k, const std::vector<std::uint32_t>& begin,
-                                  const std::vector<std::uint32_t>& end) {
+                                  const std::vector<std::uint32_t>& end, std::size_t row_tile) {
     const std::size_t scores_stride = stride_ * kPagePositions + 16;
-    constexpr std::size_t kRowTile = 3;
     std::vector<float> out(c_.positions * c_.heads * c_.value_dim);
-    std::vector<float> scores(kRowTile * c_.heads / c_.kv_heads * scores_stride, NAN);
-    std::vector<float> widened(kPagePositions * std::max(c_.key_dim, c_.value_dim));
+    std::vector<float> scores(row_tile * c_.heads / c_.kv_heads * scores_stride, NAN);
+    std::vector<float> widened(kPagePositions * std::max(c_.key_dim, c_.value_dim), NAN);
     k.attention({.layout = layout_,
                  .pages = pages(0),
                  .q = q_.data(),
@@ -106,14 +119,15 @@ class Cache {
                  .out_stride = c_.heads * c_.value_dim,
                  .heads = c_.heads,
                  .scale = 0.17f,
+                 .window = c_.window,
                  .span_begin = begin.data(),
                  .span_end = end.data(),
                  .rows = c_.positions,
-                 .row_tile = kRowTile,
+                 .row_tile = row_tile,
                  .scores = scores.data(),
                  .scores_stride = scores_stride,
                  .widened = widened.data()},
-                {0, (c_.positions + kRowTile - 1) / kRowTile * c_.kv_heads});
+                {0, (c_.positions + row_tile - 1) / row_tile * c_.kv_heads});
     return out;
   }
 
@@ -146,14 +160,25 @@ class Cache {
 };
 
 const Case kCases[] = {
-    {KvType::kF32, 4, 2, 32, 32, 150, 0, 0},       {KvType::kF16, 4, 1, 64, 64, 131, 0, 0},
-    {KvType::kF16, 3, 3, 80, 80, 66, 0, 0},        {KvType::kF16, 8, 2, 128, 128, 129, 0, 0},
-    {KvType::kF32, 2, 1, 40, 24, 70, 0, 0},        {KvType::kF16, 2, 1, 7, 9, 65, 0, 0},
-    {KvType::kF32, 2, 2, 32, 32, 200, 5, 0},       {KvType::kF16, 2, 1, 32, 32, 260, 70, 0},
-    {KvType::kF32, 2, 1, 32, 32, 130, 0, 30.0f},   {KvType::kF16, 1, 1, 16, 16, 1, 0, 0},
-    {KvType::kF16, 4, 2, 64, 64, 140, 0, 0, true}, {KvType::kF32, 2, 1, 33, 17, 90, 8, 20.0f, true},
-    {KvType::kF16, 16, 2, 64, 64, 131, 0, 0},      {KvType::kF32, 15, 1, 40, 24, 70, 9, 0, true},
-    {KvType::kF16, 35, 1, 16, 24, 129, 30, 0},     {KvType::kF16, 14, 2, 40, 72, 200, 0, 0},
+    {KvType::kF32, 4, 2, 32, 32, 150, 0, 0},
+    {KvType::kF16, 4, 1, 64, 64, 131, 0, 0},
+    {KvType::kF16, 3, 3, 80, 80, 66, 0, 0},
+    {KvType::kF16, 8, 2, 128, 128, 129, 0, 0},
+    {KvType::kF32, 2, 1, 40, 24, 70, 0, 0},
+    {KvType::kF16, 2, 1, 7, 9, 65, 0, 0},
+    {KvType::kF32, 2, 2, 32, 32, 200, 5, 0},
+    {KvType::kF16, 2, 1, 32, 32, 260, 70, 0},
+    {KvType::kF32, 2, 1, 32, 32, 130, 0, 30.0f},
+    {KvType::kF16, 1, 1, 16, 16, 1, 0, 0},
+    {KvType::kF16, 4, 2, 64, 64, 140, 0, 0, true},
+    {KvType::kF32, 2, 1, 33, 17, 90, 8, 20.0f, true},
+    {KvType::kF16, 16, 2, 64, 64, 131, 0, 0},
+    {KvType::kF32, 15, 1, 40, 24, 70, 9, 0, true},
+    {KvType::kF16, 35, 1, 16, 24, 129, 30, 0},
+    {KvType::kF16, 14, 2, 40, 72, 200, 0, 0},
+    {KvType::kF16, 16, 2, 96, 80, 131, 0, 0},
+    {KvType::kF16, 4, 4, 32, 32, 200, 40, 0, false, true},
+    {KvType::kF32, 8, 1, 32, 32, 200, 64, 0, true, true},
 };
 
 TEST(Attention, EqualsTheWrittenOrderAtEveryPosition) {
@@ -171,7 +196,7 @@ TEST(Attention, EqualsTheWrittenOrderAtEveryPosition) {
           const auto o = reference::attention_exact(cache.query(p, h), std::span(keys).first((p + 1) * c.key_dim),
                                                     std::span(values).first((p + 1) * c.value_dim),
                                                     {.position = static_cast<std::uint32_t>(p),
-                                                     .window = c.window,
+                                                     .window = c.window_at(p),
                                                      .scale = 0.17f,
                                                      .softcap = c.softcap,
                                                      .sink = cache.sink(h)});
@@ -184,6 +209,10 @@ TEST(Attention, EqualsTheWrittenOrderAtEveryPosition) {
     for (host::Isa isa : isas())
       for (std::size_t chunk : {std::size_t{1}, std::size_t{7}, std::size_t{63}, std::size_t{64}, c.positions})
         ASSERT_TRUE(same_bits(cache.run(kernels(isa), chunk), expected)) << host::isa_name(isa) << " chunk " << chunk;
+    // Neighbours of other sequences share no tile.
+    cache.alternate();
+    for (host::Isa isa : isas())
+      ASSERT_TRUE(same_bits(cache.run(kernels(isa), c.positions), expected)) << host::isa_name(isa) << " alternating";
   }
 }
 
@@ -213,7 +242,8 @@ TEST(Attention, IsCloseToTheFormula) {
 TEST(Attention, ASpanIsItsOwnWorld) {
   Random random(22);
   SCOPED_TRACE(random.note());
-  for (const Case& c : {Case{KvType::kF32, 2, 2, 72, 72, 150, 0, 0}, Case{KvType::kF32, 3, 1, 7, 5, 131, 0, 0}}) {
+  for (const Case& c : {Case{KvType::kF32, 2, 2, 72, 72, 150, 0, 0}, Case{KvType::kF32, 3, 1, 7, 5, 131, 0, 0},
+                        Case{KvType::kF16, 2, 2, 32, 32, 150, 9, 0}, Case{KvType::kF16, 12, 1, 16, 48, 131, 50, 0}}) {
     Cache cache(c, random);
     cache.run(kernels(isas().back()), c.positions);
     const std::vector<std::uint32_t> spans = {0, 1, 17, 90, static_cast<std::uint32_t>(c.positions)};
@@ -223,17 +253,21 @@ TEST(Attention, ASpanIsItsOwnWorld) {
     std::vector<float> expected(c.positions * c.heads * c.value_dim);
     for (std::size_t p = 0; p < c.positions; ++p)
       for (std::size_t h = 0; h < c.heads; ++h) {
-        const std::size_t kv = h / (c.heads / c.kv_heads), n = end[p] - begin[p];
+        const std::size_t kv = h / (c.heads / c.kv_heads), reach = c.window == 0 ? c.positions : c.window;
+        const std::size_t first = p - std::min(p - begin[p], reach - 1),
+                          n = std::min<std::size_t>(end[p], p + reach) - first;
         const auto keys = cache.cached(cache.keys(), c.key_dim, kv),
                    values = cache.cached(cache.values(), c.value_dim, kv);
         const auto o =
-            reference::attention_exact(cache.query(p, h), std::span(keys).subspan(begin[p] * c.key_dim, n * c.key_dim),
-                                       std::span(values).subspan(begin[p] * c.value_dim, n * c.value_dim),
+            reference::attention_exact(cache.query(p, h), std::span(keys).subspan(first * c.key_dim, n * c.key_dim),
+                                       std::span(values).subspan(first * c.value_dim, n * c.value_dim),
                                        {.position = static_cast<std::uint32_t>(n - 1), .scale = 0.17f});
         std::copy(o.begin(), o.end(), expected.begin() + static_cast<std::ptrdiff_t>((p * c.heads + h) * c.value_dim));
       }
     for (host::Isa isa : isas())
-      ASSERT_TRUE(same_bits(cache.attend_spans(kernels(isa), begin, end), expected)) << host::isa_name(isa);
+      for (const std::size_t row_tile : {std::size_t{3}, kTileQueries})
+        ASSERT_TRUE(same_bits(cache.attend_spans(kernels(isa), begin, end, row_tile), expected))
+            << host::isa_name(isa) << " tile " << row_tile;
   }
 }
 

@@ -275,6 +275,20 @@ TEST(Activations, AreCloseToTheFormula) {
   }
 }
 
+// Where e^x of a logit under the largest becomes 0, and far behind.
+TEST(Probabilities, OfFarLogitsAreZero) {
+  const float low = -0x1.5d58ap+6f;  // ln 2^-126
+  std::vector<float> x = {0.0f, -0.0f, low, -1e4f, -3e38f, -INFINITY, -88.0f, -103.9f, -104.1f, -0x1p-149f};
+  for (float v = low, w = low; x.size() < 200; x.push_back(v), x.push_back(w))
+    v = std::nextafter(v, 0.0f), w = std::nextafter(w, -INFINITY);
+  const auto expected = reference::softmax_exact(x);
+  for (host::Isa isa : isas()) {
+    std::vector<float> y = x;
+    kernels(isa).probabilities({.x = y.data(), .width = x.size(), .kind = Probabilities::kSoftmax}, {0, 1});
+    EXPECT_TRUE(same_bits(y, expected)) << host::isa_name(isa);
+  }
+}
+
 TEST(Probabilities, EqualTheWrittenStepsOnEveryWidth) {
   Random random(18);
   SCOPED_TRACE(random.note());
