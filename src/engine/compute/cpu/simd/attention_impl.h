@@ -97,7 +97,7 @@ template <int kCount, class Element>
 LLORCH_INLINE void prefetch_elements(const Element* p) {
   constexpr int kLine = 64 / sizeof(Element);
   for_groups<0, (kCount + kLine - 1) / kLine>([&](auto line) __attribute__((always_inline)) {
-    __builtin_prefetch(p + decltype(line)::value * kLine);
+    __builtin_prefetch(p + decltype(line)::value * kLine, 0, 2);
   });
 }
 
