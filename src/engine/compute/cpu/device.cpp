@@ -26,7 +26,6 @@ using base::Result;
 using plan::MemoryPurpose;
 using plan::StoredTensor;
 
-// One byte of each page is written with what it holds: another thread may write beside it.
 void touch_pages(std::byte* memory, std::uint64_t bytes) {
   const auto page_bytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   for (std::uint64_t at = 0; at < bytes; at += page_bytes)

@@ -132,13 +132,14 @@ struct KvAppendArgs {
   std::size_t value_stride = 0;
 };
 
+// Rows x heads that are computed together, at most; a tile of more is cut again.
+inline constexpr std::size_t kTileQueries = 32;
+constexpr std::size_t tile_heads(std::size_t group) { return group < kTileQueries ? group : kTileQueries; }
+
 // softmax(scale * q.k) v over positions (p - window, p] of the row's sequence; window 0 = all; chunked: those from the last
 // multiple of the window on. With spans: over positions [span_begin, span_end) of the row, with a
 // window those less than that far from it on either side. Unit: tile * kv_heads + kv head, a
 // tile being row_tile rows of [0, rows).
-// Rows x heads that are computed together, at most; a tile of more is cut again.
-inline constexpr std::size_t kTileQueries = 32;
-constexpr std::size_t tile_heads(std::size_t group) { return group < kTileQueries ? group : kTileQueries; }
 struct AttentionArgs {
   KvLayout layout;
   KvPages pages;
@@ -158,8 +159,8 @@ struct AttentionArgs {
   std::size_t row_tile = 1;       // >= 1; changes speed, never bits
   float* scores = nullptr;        // this thread's: min(kTileQueries, row_tile * heads / kv_heads) rows of scores_stride
   std::size_t scores_stride = 0;  // >= the visible positions rounded out to whole pages, and 16
-  float* widened =
-      nullptr;  // this thread's: kPagePositions * max(key_dim, value_dim); null: F16 is widened as often as met
+  // This thread's: kPagePositions * max(key_dim, value_dim); null: F16 is widened as often as it is met.
+  float* widened = nullptr;
 };
 
 // y = act(gate) * up, or act(gate) without up. Unit: row. In place allowed.

@@ -126,14 +126,19 @@ struct PageData {
     return lanes;
   }
 };
+// What lies `offset` bytes inside the page of a row's sequence at a position; nobody reads from `end` on.
+template <class Kv>
+LLORCH_INLINE PageData<Kv> page_data(const KvPages& pages, std::size_t row, std::size_t at, std::size_t end,
+                                     std::size_t offset) {
+  const auto data = [&](std::size_t position) {
+    return reinterpret_cast<const typename Kv::Element*>(page_of(pages, row, position) + offset);
+  };
+  return {data(at), data(at + kPagePositions < end ? at + kPagePositions : at)};
+}
 // Pages of a row's sequence, one after the other; `work(page, position it begins with)`.
 template <class Kv, class Work>
 LLORCH_INLINE void for_pages(const KvPages& pages, std::size_t row, const Visible& seen, const Work& work) {
-  const auto page = [&](std::size_t p) {
-    return reinterpret_cast<const typename Kv::Element*>(page_of(pages, row, p));
-  };
-  for (std::size_t at = 0; at < seen.end; at += kPagePositions)
-    work(PageData<Kv>{page(at), page(at + kPagePositions < seen.end ? at + kPagePositions : at)}, at);
+  for (std::size_t at = 0; at < seen.end; at += kPagePositions) work(page_data<Kv>(pages, row, at, seen.end, 0), at);
 }
 
 // Vectors of sixteen that a tile of so many heads has beside each other: its sums stay in registers.
@@ -289,6 +294,15 @@ LLORCH_INLINE void for_query_tiles(Range queries, const Body& body) {
   if constexpr (kTile > 1) for_query_tiles<kTile / 2>(queries, body);
 }
 
+// work(tile, its first query, page) for tiles of queries that meet a page.
+template <class Kv, class Work>
+LLORCH_INLINE void for_page_tiles(PageData<Kv> page, Range queries, const Work& work) {
+  for_query_tiles(queries, [&](auto tile, std::size_t n) {
+    work(tile, n, page);
+    page.next = page.now;  // asked for once
+  });
+}
+
 // Rows of one sequence that see the same pages, but for those at their ends. All begin in the page of `base`.
 struct RowTile {
   std::size_t first = 0, count = 0;
@@ -341,9 +355,9 @@ struct Queries {
   }
 };
 
-// work(tile, its first query, page) for tiles of some queries. `widened`: where many queries may keep the page; null: nowhere.
+// As for_page_tiles(). `widened`: where many queries may keep the page; null: nowhere.
 template <class Kv, class Work>
-LLORCH_INLINE void for_page_queries(PageData<Kv> page, float* widened, Range queries, const Work& work) {
+LLORCH_INLINE void for_page_queries(const PageData<Kv>& page, float* widened, Range queries, const Work& work) {
   if constexpr (sizeof(typename Kv::Element) < sizeof(float)) {
     if (widened != nullptr && queries.end - queries.begin > kHeadTile) {
       work(GroupNumber<kHeadTile>{}, queries.begin, PageData<KvWidening>{page.now, page.next, widened});
@@ -352,19 +366,7 @@ LLORCH_INLINE void for_page_queries(PageData<Kv> page, float* widened, Range que
       });
     }
   }
-  for_query_tiles(queries, [&](auto tile, std::size_t n) {
-    work(tile, n, page);
-    page.next = page.now;  // asked for once
-  });
-}
-// The keys or values of the page at a position, `offset` bytes inside it.
-template <class Kv>
-LLORCH_INLINE PageData<Kv> page_data(const AttentionArgs& args, const RowTile& rows, std::size_t at,
-                                     std::size_t offset) {
-  const auto data = [&](std::size_t position) {
-    return reinterpret_cast<const typename Kv::Element*>(page_of(args.pages, rows.first, position) + offset);
-  };
-  return {data(at), data(at + kPagePositions < rows.end ? at + kPagePositions : at)};
+  for_page_tiles(page, queries, work);
 }
 
 template <class Kv>
@@ -373,7 +375,7 @@ LLORCH_INLINE void tile_scores(const AttentionArgs& args, const Queries& queries
   const Scoring scoring{
       .dims = args.layout.key_dim, .scale = args.scale, .softcap = args.softcap, .stride = args.scores_stride};
   for (std::size_t at = rows.base; at < rows.end; at += kPagePositions) {
-    for_page_queries(page_data<Kv>(args, rows, at, offset), args.widened, {0, queries.count},
+    for_page_queries(page_data<Kv>(args.pages, rows.first, at, rows.end, offset), args.widened, {0, queries.count},
                      [&](auto tile, std::size_t n, const auto& keys) {
                        page_scores(scoring, queries.tile<decltype(tile)::value>(n), keys, at,
                                    args.scores + n * args.scores_stride + (at - rows.base));
@@ -391,7 +393,7 @@ template <class Kv>
 LLORCH_INLINE void tile_values(const AttentionArgs& args, const Queries& queries, std::size_t offset) {
   const RowTile& rows = queries.rows;
   for (std::size_t at = rows.base; at < rows.end; at += kPagePositions) {
-    const PageData<Kv> page = page_data<Kv>(args, rows, at, offset);
+    const PageData<Kv> page = page_data<Kv>(args.pages, rows.first, at, rows.end, offset);
     // What a row sees before and behind what all see; all of it where there is no such thing.
     Range all = page_entries(at, rows.all);
     if (all.begin >= all.end) all = {kPagePositions, kPagePositions};

@@ -8,11 +8,10 @@ inline void index_row(const IndexScoresArgs& args, std::size_t row, float* score
   const Scoring scoring{.dims = args.key_dim, .stride = kPagePositions};
   const float *q = args.q + row * args.q_stride, *weights = args.weights + row * args.q_stride;
   const F32x16 scale = set1(args.scale), zero = set1(0.0f);
-  for_pages<Kv>(args.pages, row, seen, [&](PageData<Kv> keys, std::size_t at) {
-    for_query_tiles({0, args.heads}, [&](auto tile, std::size_t h) {
+  for_pages<Kv>(args.pages, row, seen, [&](const PageData<Kv>& page, std::size_t at) {
+    for_page_tiles(page, {0, args.heads}, [&](auto tile, std::size_t h, const auto& keys) {
       page_scores(scoring, heads_of_row<decltype(tile)::value>(q + h * args.key_dim, args.key_dim, seen), keys, at,
                   args.head_scores + h * kPagePositions);
-      keys.next = keys.now;
     });
     for (std::size_t b = 0; b < kPagePositions; b += 16) {
       F32x16 sum = zero;

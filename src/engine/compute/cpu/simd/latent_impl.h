@@ -19,11 +19,10 @@ LLORCH_INLINE void latent_scores(const LatentAttentionArgs& args, std::size_t ro
                                  const Visible& seen, float* totals) {
   const Scoring scoring{.dims = args.key_dim, .scale = args.scale, .stride = args.scores_stride};
   const float* q = args.q + row * args.q_stride + head * args.key_dim;
-  for_pages<Kv>(args.pages, row, seen, [&](PageData<Kv> keys, std::size_t at) {
-    for_query_tiles({0, heads}, [&](auto tile, std::size_t h) {
+  for_pages<Kv>(args.pages, row, seen, [&](const PageData<Kv>& page, std::size_t at) {
+    for_page_tiles(page, {0, heads}, [&](auto tile, std::size_t h, const auto& keys) {
       page_scores(scoring, heads_of_row<decltype(tile)::value>(q + h * args.key_dim, args.key_dim, seen), keys, at,
                   args.scores + h * args.scores_stride + at);
-      keys.next = keys.now;
     });
   });
   const std::size_t count = (seen.end + 15) / 16 * 16;
@@ -106,16 +105,15 @@ LLORCH_INLINE void latent_values(const LatentAttentionArgs& args, std::size_t ro
   alignas(64) float sums[kLatentHeads * kLatentBlock * 16];
   for (std::size_t i = 0; i < heads * kLatentBlock * 16; i += 16) store(sums + i, set1(0.0f));
   for_pages<Kv>(args.pages, row, seen, [&](const PageData<Kv>& page, std::size_t at) {
-    PageData<Kv> values = page.from(dims.begin * kPagePositions);
     const std::size_t positions = seen.end - at < kPagePositions ? seen.end - at : kPagePositions;
-    for_query_tiles({0, heads}, [&](auto tile, std::size_t h) {
-      add_latent_page<Kv, decltype(tile)::value>(values, count,
-                                                 {.p = args.scores + h * args.scores_stride + at,
-                                                  .p_stride = args.scores_stride,
-                                                  .positions = positions,
-                                                  .sums = sums + h * kLatentBlock * 16});
-      values.next = values.now;
-    });
+    for_page_tiles(page.from(dims.begin * kPagePositions), {0, heads},
+                   [&](auto tile, std::size_t h, const auto& values) {
+                     add_latent_page<Kv, decltype(tile)::value>(values, count,
+                                                                {.p = args.scores + h * args.scores_stride + at,
+                                                                 .p_stride = args.scores_stride,
+                                                                 .positions = positions,
+                                                                 .sums = sums + h * kLatentBlock * 16});
+                   });
   });
   for (std::size_t h = 0; h < heads; ++h)
     for (std::size_t i = 0; i < count; ++i)
