@@ -101,23 +101,24 @@ LLORCH_INLINE void prefetch_elements(const Element* p) {
   });
 }
 
-// Keys or values of a page, and those that are read after them: where these lie no processor guesses, so each line of them is
-// asked for when its like is read. `next` may be `now`. `widened`: where KvWidening keeps them.
+// Keys or values of a page, and those that are read after them, which may be the same: where these lie no processor guesses, so
+// whoever reads some asks for as many of the next. They are asked for in the order in which they lie, whatever the order of
+// reading is: along lines that follow each other a processor runs ahead by itself. `widened`: where KvWidening keeps them.
 template <class Kv>
 struct PageData {
   const typename Kv::Element* now;
   const typename Kv::Element* next;
   float* widened = nullptr;
   LLORCH_INLINE PageData from(std::size_t i) const { return {now + i, next + i, Kv::kWidens ? widened + i : nullptr}; }
-  // Sixteen of them, kCount times, from i on.
+  // Sixteen of them, kCount times, from i on; `read_before` of the page have been read.
   template <int kCount>
-  LLORCH_INLINE void read(std::size_t i, F32x16 (&lanes)[kCount]) const {
+  LLORCH_INLINE void read(std::size_t i, std::size_t read_before, F32x16 (&lanes)[kCount]) const {
     for_groups<0, kCount>([&](auto number) __attribute__((always_inline)) {
       constexpr int n = decltype(number)::value;
       lanes[n] = Kv::lanes(now + i + 16 * n);
       if constexpr (Kv::kWidens) store(widened + i + 16 * n, lanes[n]);
     });
-    if constexpr (Kv::kAsksAhead) prefetch_elements<16 * kCount>(next + i);
+    if constexpr (Kv::kAsksAhead) prefetch_elements<16 * kCount>(next + read_before);
   }
   // The n < 16 from i on.
   LLORCH_INLINE F32x16 read_n(std::size_t i, std::size_t n) const {
@@ -166,12 +167,14 @@ struct Scoring {
   std::size_t stride;  // from the scores of a query to those of the next
 };
 
-// Scores of queries against 16 * tile_vectors(kQueries) positions of a page: dot products, dimensions in increasing order. A key is
-// loaded and widened once for all of them. Where a query sees nothing, its score is -inf.
+// Scores of queries against 16 * tile_vectors(kQueries) positions of a page that begins with position `at`, from its entry
+// `entry` on: dot products, dimensions in increasing order. A key is loaded and widened once for all of them. Where a query sees
+// nothing, its score is -inf.
 template <class Kv, int kQueries>
-LLORCH_INLINE void block_scores(const Scoring& scoring, const QueryTile<kQueries>& tile, const PageData<Kv>& page,
-                                std::size_t first, float* scores) {
+LLORCH_INLINE void block_scores(const Scoring& scoring, const QueryTile<kQueries>& tile, const PageData<Kv>& keys,
+                                std::size_t at, std::size_t entry, float* scores) {
   constexpr int kBlocks = tile_vectors(kQueries);
+  const std::size_t first = at + entry, dims = scoring.dims;
   const F32x16 minus_infinity = set1(-__builtin_inff());
   F32x16 dots[kQueries][kBlocks];
   const float* q[kQueries];
@@ -186,9 +189,9 @@ LLORCH_INLINE void block_scores(const Scoring& scoring, const QueryTile<kQueries
     return for_sums([&](F32x16&, int, float* to, std::size_t)
                         __attribute__((always_inline)) { store(to, minus_infinity); });
   for_sums([](F32x16 & dot, int, float*, std::size_t) __attribute__((always_inline)) { dot = set1(0.0f); });
-  for (std::size_t d = 0, dims = scoring.dims; d < dims; ++d) {
+  for (std::size_t d = 0; d < dims; ++d) {
     F32x16 key[kBlocks];
-    page.read(d * kPagePositions, key);
+    keys.read(d * kPagePositions + entry, entry * dims + d * 16 * kBlocks, key);
     for_groups<0, kQueries>([&](auto query) __attribute__((always_inline)) {
       constexpr int i = decltype(query)::value;
       const F32x16 qd = set1(q[i][d]);
@@ -210,9 +213,9 @@ LLORCH_INLINE void block_scores(const Scoring& scoring, const QueryTile<kQueries
 }
 template <class Kv, int kQueries>
 __attribute__((noinline)) void page_scores(const Scoring& scoring, const QueryTile<kQueries>& tile,
-                                           const PageData<Kv>& keys, std::size_t first, float* scores) {
-  for (std::size_t n = 0; n < kPagePositions; n += 16 * tile_vectors(kQueries))
-    block_scores(scoring, tile, keys.from(n), first + n, scores + n);
+                                           const PageData<Kv>& keys, std::size_t at, float* scores) {
+  for (std::size_t entry = 0; entry < kPagePositions; entry += 16 * tile_vectors(kQueries))
+    block_scores(scoring, tile, keys, at, entry, scores + entry);
 }
 
 // scores -> e^(score - max); returns the sum: lane = position mod 16, positions increasing, then the tree, then the sink.
@@ -260,7 +263,7 @@ LLORCH_INLINE void accumulate_values(const PageData<Kv>& page, std::size_t dims,
   for_sums([](F32x16 & sum, const float* out) __attribute__((always_inline)) { sum = load(out); });
   for (std::size_t e = to.entries.begin, end = to.entries.end; e < end; ++e) {
     F32x16 value[kVectors];
-    page.read(e * dims + first, value);
+    page.read(e * dims + first, first * kPagePositions + e * 16 * kVectors, value);
     for_groups<0, kQueries>([&](auto query) __attribute__((always_inline)) {
       constexpr int i = decltype(query)::value;
       const F32x16 pe = set1(p[i][e]);
