@@ -173,10 +173,9 @@ LLORCH_INLINE void add_blocks(Rows<kRow...> rows, const Block (&blocks)[kGroups]
   });
 }
 
-// Blocks of a slab, at most 12 KiB of the first-level cache per group; a multiple of the blocks that share a factor.
-inline constexpr std::size_t kSlabBlocks = 16;
-// Rows that one unpacking serves. All groups meet kChunkBytes of them before the next: they stay in the second-level cache.
-inline constexpr std::size_t kQuantRowPanel = 128;
+// One unpacking serves kQuantRowPanel rows. All groups meet kChunkBytes of them before the next: they stay in the second-level
+// cache. A slab has kSlabBlocks blocks, a multiple of those that share a factor; every one costs a tile a beginning and an end.
+static_assert(kQuantRowPanel % kSlabTileRows == 0);
 
 // A group of sixteen weight rows, or several beside each other, x the rows of a tile; all outputs of a row are written.
 struct QuantTileArgs {

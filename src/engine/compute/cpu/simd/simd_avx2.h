@@ -75,6 +75,6 @@ LLORCH_INLINE void block_sums(Rows<kRow...> rows, const Block (&blocks)[1],
 inline constexpr int kFloatTileRows = 3, kFloatTileGroups = 1, kFloatSingleGroups = 2;
 inline constexpr int kPackedRows = 8, kPackedTileRows = 4, kSlabTileRows = 4, kSlabTileGroups = 1;
 inline constexpr int kHeadTile = 4, kTileSums = 4, kTileVectors = 2;
-inline constexpr std::size_t kChunkBytes = 256 << 10;  // of quantized activations, in the second-level cache
+inline constexpr std::size_t kQuantRowPanel = 128, kSlabBlocks = 16, kChunkBytes = 256 << 10;
 
 }  // namespace llorch::engine::compute::cpu::simd::avx2

@@ -204,7 +204,7 @@ LLORCH_INLINE void block_sums(Rows<kRow...> rows, const Block (&blocks)[kGroups]
 inline constexpr int kFloatTileRows = 6, kFloatTileGroups = 2, kFloatSingleGroups = 4;
 inline constexpr int kPackedRows = 8, kPackedTileRows = 8, kSlabTileRows = 6, kSlabTileGroups = 2;
 inline constexpr int kHeadTile = 8, kTileSums = 16, kTileVectors = 4;
-// Of quantized activations. Processors with AVX-512 have second-level caches of 1 MiB and more, others of 256 KiB and more.
-inline constexpr std::size_t kChunkBytes = 512 << 10;
+// Processors with AVX-512 have second-level caches of 1 MiB and more, others of 256 KiB and more.
+inline constexpr std::size_t kQuantRowPanel = 132, kSlabBlocks = 32, kChunkBytes = 528 << 10;
 
 }  // namespace llorch::engine::compute::cpu::simd::avx512
