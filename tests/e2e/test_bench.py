@@ -36,7 +36,7 @@ def test_every_figure_is_there(tmp_path):
         for phase, batch, tokens in (("prefill", 1, 40), ("decode", 1, 3), ("decode", 3, 3))
     ]
     machine = report["machine"]
-    assert machine["implementation"] in ("avx2", "avxvnni", "avx512") and machine["threads"] == machine["processors"] > 0
+    assert machine["implementation"] in ("avx2", "avxvnni", "avx512", "amx") and machine["threads"] == machine["processors"] > 0
     assert machine["read_bytes_per_s"] > 0 and machine["multiply_adds_per_s"] > 0
     assert isinstance(machine["quiet"], bool) and machine["load_average"] >= 0
     assert report["model"]["weight_type"] == "Q8_0" and report["model"]["weights_bytes"] > 0

@@ -51,7 +51,7 @@ TEST_P(Bits, AnyThreadCount) {
 
 TEST_P(Bits, AnyInstructionSet) {
   int sets_seen = 0;
-  for (const char* isa : {"avx2", "avxvnni", "avx512"}) {
+  for (const char* isa : {"avx2", "avxvnni", "avx512", "amx"}) {
     if (!processor_has(isa)) continue;
     ++sets_seen;
     EXPECT_TRUE(same_bits(run({.isa = isa}), reference_)) << isa;

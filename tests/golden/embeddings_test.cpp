@@ -75,7 +75,7 @@ TEST_P(Embeddings, OneSetOfBits) {
     expect_same(run({.chunk = chunk}));
   }
   expect_same(run({.threads = 2}));
-  for (const char* isa : {"avx2", "avxvnni", "avx512"}) {
+  for (const char* isa : {"avx2", "avxvnni", "avx512", "amx"}) {
     SCOPED_TRACE(isa);
     if (processor_has(isa)) expect_same(run({.chunk = 9, .isa = isa}));
   }

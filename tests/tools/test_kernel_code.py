@@ -115,6 +115,22 @@ def objects(repository, isa):
     return found
 
 
+def test_tiles_multiply_for_amx_and_vectors_combine_in_registers(repository):
+    """Had vectors the products too, nothing but speed would tell."""
+    combines, code = {}, None
+    for path in objects(repository, "amx"):
+        done = subprocess.run(["objdump", "-d", "-C", "--no-show-raw-insn", path], capture_output=True, text=True, check=True)
+        assert "tdpbsud" in done.stdout and "vpdpbusd" not in done.stdout
+        for line in done.stdout.splitlines():
+            if line.endswith(">:"):
+                code = combines.setdefault(line.split(" ", 1)[1], []) if "::combine<" in line else None
+            elif code is not None and (match := INSTRUCTION.match(line)):
+                code.append((int(match[1], 16), match[2]))
+    assert len(combines) >= 8 * len(TYPES)  # up to four rows, one group and two
+    assert all(in_loops(code) for code in combines.values())
+    assert {name: bad for name, code in combines.items() if (bad := faults(code))} == {}
+
+
 @pytest.mark.parametrize("isa", TILES)
 def test_loops_of_quantized_products_stay_in_registers(repository, isa):
     found = {}

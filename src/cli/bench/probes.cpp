@@ -48,8 +48,8 @@ __attribute__((target("avx2"))) void read_words(const std::uint64_t* words, std:
   for (__m256i& sum : sums) asm volatile("" : : "x"(sum));  // somebody wants them
 }
 
-// Independent sums, as many as registers allow. A latency of five times two pipes wants ten at least, and ten left AVX-512 a sixth
-// short: an instruction that goes to the other pipe late delays its own chain.
+// Independent sums. A latency of five times two pipes wants ten at least, and ten left AVX-512 a sixth short: an instruction that
+// comes late to its pipe delays its own chain. More than sixteen give no more; sixteen registers hold twelve and their operands.
 constexpr std::uint64_t kWideChains = 16, kNarrowChains = 12;
 constexpr std::uint64_t kRounds = 4'000'000;
 
@@ -96,6 +96,32 @@ __attribute__((target("avx2,avxvnni"))) std::uint64_t integers_avxvnni(std::uint
 #pragma GCC unroll 12
   for (__m256i& sum : sums) asm volatile("" : : "x"(sum));
   return 32 * kNarrowChains;
+}
+
+// Tiles of 16 x 64 bytes; the assembler knows the instructions by name.
+std::uint64_t integers_amx(std::uint64_t rounds) {
+  constexpr std::size_t kTiles = 8, kSums = 6, kTileRows = 16, kTileRowBytes = 64;
+  struct alignas(64) {
+    std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
+    std::uint16_t row_bytes[16] = {};
+    std::uint8_t rows[16] = {};
+  } shapes;
+  std::fill_n(shapes.row_bytes, kTiles, std::uint16_t{kTileRowBytes});
+  std::fill_n(shapes.rows, kTiles, std::uint8_t{kTileRows});
+  std::uint8_t operand[kTileRows * kTileRowBytes];
+  for (std::size_t i = 0; i < sizeof operand; ++i) operand[i] = static_cast<std::uint8_t>(i * 37);
+  asm volatile("ldtilecfg %0" : : "m"(shapes));
+  asm volatile("tileloadd (%0,%1,1), %%tmm6\n\ttileloadd (%0,%1,1), %%tmm7"
+               :
+               : "r"(operand), "r"(kTileRowBytes)
+               : "memory");
+  for (std::uint64_t i = 0; i < rounds / kSums; ++i) {  // each takes as long as sixteen of the others
+    asm volatile(
+        "tdpbusd %tmm7, %tmm6, %tmm0\n\ttdpbusd %tmm7, %tmm6, %tmm1\n\ttdpbusd %tmm7, %tmm6, %tmm2\n\t"
+        "tdpbusd %tmm7, %tmm6, %tmm3\n\ttdpbusd %tmm7, %tmm6, %tmm4\n\ttdpbusd %tmm7, %tmm6, %tmm5");
+  }
+  asm volatile("tilerelease");
+  return kTileRows * kTileRows * kTileRowBytes;
 }
 
 __attribute__((target("avx512f"))) std::uint64_t floats_avx512(std::uint64_t rounds) {
@@ -168,10 +194,12 @@ std::uint64_t read_probe_bytes() {
 }
 
 double multiply_adds_per_s(std::string_view isa, Product product, std::uint32_t threads) {
-  const bool wide = isa == "avx512";
-  const auto narrow = isa == "avxvnni" ? integers_avxvnni : integers_avx2;
-  const auto body =
-      product == Product::kInteger ? (wide ? integers_avx512 : narrow) : (wide ? floats_avx512 : floats_avx2);
+  const bool wide = isa == "avx512" || isa == "amx";
+  const auto integers = isa == "amx"       ? integers_amx
+                        : isa == "avx512"  ? integers_avx512
+                        : isa == "avxvnni" ? integers_avxvnni
+                                           : integers_avx2;
+  const auto body = product == Product::kInteger ? integers : wide ? floats_avx512 : floats_avx2;
   const double seconds = seconds_of_threads(threads, [&](std::uint32_t) { body(kRounds); });
   return static_cast<double>(body(0) * kRounds * threads) / seconds;
 }

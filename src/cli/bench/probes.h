@@ -27,8 +27,8 @@ std::uint64_t memory_available_bytes();
 
 enum class Product : std::uint8_t { kFloat, kInteger };
 // Multiplications with their additions per second, from registers, on so many threads: float32 by FMA, or bytes as `isa` has
-// them (avx512, avxvnni: vpdpbusd; avx2: vpmaddubsw and an addition). REQUIRES: the processor has `isa`, "avx2", "avxvnni" or
-// "avx512".
+// them (amx: tdpbusd; avx512, avxvnni: vpdpbusd; avx2: vpmaddubsw and an addition). REQUIRES: the processor has `isa`, "avx2",
+// "avxvnni", "avx512" or "amx", which the process may use.
 double multiply_adds_per_s(std::string_view isa, Product product, std::uint32_t threads);
 
 // Processor time since boot that was not idle, in ticks of the clock, by the first line of /proc/stat; absent for another text.

@@ -32,7 +32,7 @@ struct ModelFacts {
 
 struct MachineFacts {
   std::uint32_t processors = 0, threads = 0;
-  std::string implementation;                                 // "avx2", "avx512"
+  std::string implementation;                                 // as plan::Backend::implementation()
   std::vector<double> read_bytes_per_s, multiply_adds_per_s;  // of every probe
   std::uint64_t read_probe_bytes = 0;
   bool multiplies_integers = false;

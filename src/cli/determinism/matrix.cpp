@@ -224,6 +224,7 @@ std::vector<Cell> all_cells() {
       {.name = "avx2", .slots = 8, .chunk = 64, .device = {.isa = "avx2"}},
       {.name = "avxvnni", .slots = 8, .chunk = 64, .device = {.isa = "avxvnni"}},
       {.name = "avx512", .slots = 8, .chunk = 64, .device = {.isa = "avx512"}},
+      {.name = "amx", .slots = 8, .chunk = 64, .device = {.isa = "amx"}},
       {.name = "restarted", .kind = Kind::kInterrupted, .slots = 8, .chunk = 64},
       {.name = "two replicas", .kind = Kind::kReplicas, .slots = 4, .chunk = 64},
   };

@@ -49,7 +49,7 @@ struct EngineFacts {
   std::uint32_t devices = 1;           // that share the model
   std::string device_class;            // "cpu-x86"; of devices of several kinds "A + B", by rank
   std::string numerics;                // "cpu-2"; over two devices "cpu-2/tp2"
-  std::string implementation;          // "avx2", "avx512"
+  std::string implementation;          // as plan::Backend::implementation()
   std::vector<memory::OomRecord> oom;  // what was given up to fit the device, in order
   // Where the weights of the devices came from: packed ones that were kept, or the model's files and why.
   bool weights_were_kept = false;

@@ -90,7 +90,7 @@ class Backend {
   virtual std::string_view device_class() const = 0;  // "cpu-x86", or GPU name and sm
   virtual std::string_view numerics() const = 0;      // "cpu-2"
   virtual std::string_view implementation()
-      const = 0;  // which kernels were chosen: "avx2", "avxvnni", "avx512"; never changes a bit
+      const = 0;  // which kernels were chosen: "avx2", "avxvnni", "avx512", "amx"; never changes a bit
   virtual const AdapterTables& tables() const = 0;  // same object for the backend's life
   virtual StreamHandle stream() = 0;
 

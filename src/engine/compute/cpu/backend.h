@@ -13,11 +13,11 @@ namespace llorch::engine::compute::cpu {
 struct CpuBackendOptions {
   std::uint32_t threads_count = 1;        // >= 1, the calling thread included
   std::uint64_t memory_budget_bytes = 0;  // plays the part of VRAM: allocations past it are refused
-  std::string isa;  // "avx2", "avxvnni", "avx512"; "" = $LLORCH_ISA, else the best the processor has
+  std::string isa;  // "avx2", "avxvnni", "avx512", "amx"; "" = $LLORCH_ISA, else the best the processor has
 };
 
-// The instruction set of a backend whose options and environment name none. Errors: GPU_UNAVAILABLE, which says what the
-// processor lacks.
+// The instruction set of a backend whose options name none. Errors: GPU_UNAVAILABLE, which says what the processor lacks;
+// CONFIG_INVALID ($LLORCH_ISA).
 base::Result<std::string_view> processor_isa();
 
 // Device class "cpu-x86", numerics "cpu-2". Results depend on none of the options.

@@ -15,6 +15,7 @@
 #include "base/assert.h"
 #include "engine/compute/cpu/adapters/tables.h"
 #include "engine/compute/cpu/backend.h"
+#include "engine/compute/cpu/choose_isa.h"
 #include "engine/compute/cpu/sampler/cpu_sampler.h"
 #include "engine/compute/stored_weight.h"
 
@@ -341,14 +342,22 @@ Result<std::unique_ptr<plan::DeviceSampler>> CpuBackend::make_device_sampler(con
   return TRY(sampler::CpuSampler::make(*this, stream_, limits));
 }
 
+namespace {
+
+std::string isa_of_environment() {
+  const char* name = std::getenv("LLORCH_ISA");
+  return name != nullptr ? name : "";
+}
+
+}  // namespace
+
 Result<std::string_view> processor_isa() {
-  return host::isa_name(TRY(host::select_isa(host::detect_cpu_features(), "")));
+  return host::isa_name(TRY(choose_isa(host::detect_cpu_features(), isa_of_environment())));
 }
 
 Result<std::unique_ptr<plan::Backend>> make_cpu_backend(const CpuBackendOptions& options) {
-  const char* environment = std::getenv("LLORCH_ISA");
-  const std::string wanted = options.isa.empty() && environment != nullptr ? environment : options.isa;
-  const host::Isa isa = TRY(host::select_isa(host::detect_cpu_features(), wanted));
+  const std::string wanted = options.isa.empty() ? isa_of_environment() : options.isa;
+  const host::Isa isa = TRY(choose_isa(host::detect_cpu_features(), wanted));
   if (options.threads_count == 0) return fail(ErrorCode::kConfigInvalid, "the CPU device needs at least one thread");
   if (options.memory_budget_bytes == 0)
     return fail(ErrorCode::kConfigInvalid, "the CPU device needs a memory budget; set devices.cpu_memory_bytes");

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/compute/cpu/backend.h"
+#include "engine/compute/cpu/choose_isa.h"
 #include "engine/compute/cpu/kernel_test_support.h"
 #include "engine/compute/half.h"
 
@@ -52,7 +53,7 @@ TEST(CpuBackend, SaysWhatItIs) {
   EXPECT_EQ(device->numerics(), "cpu-2");
   const char* isa = std::getenv("LLORCH_ISA");
   EXPECT_EQ(device->implementation(),
-            host::isa_name(host::select_isa(host::detect_cpu_features(), isa != nullptr ? isa : "").value()));
+            host::isa_name(choose_isa(host::detect_cpu_features(), isa != nullptr ? isa : "").value()));
   EXPECT_EQ(make_cpu_backend({.threads_count = 1, .memory_budget_bytes = 1, .isa = "avx2"}).value()->implementation(),
             "avx2");
 }

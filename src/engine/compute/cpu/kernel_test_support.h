@@ -25,6 +25,7 @@ inline std::vector<host::Isa> isas() {
   if (features.avx2 && features.fma && features.f16c) sets.push_back(host::Isa::kAvx2);
   if (features.avx_vnni) sets.push_back(host::Isa::kAvxVnni);
   if (features.avx512) sets.push_back(host::Isa::kAvx512);
+  if (features.avx512 && features.amx) sets.push_back(host::Isa::kAmx);
   return sets;
 }
 

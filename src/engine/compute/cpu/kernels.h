@@ -1,6 +1,6 @@
 #pragma once
 // The CPU kernels: raw pointers and sizes in, floats out. One table per instruction set, filled from the same
-// templates, so every entry gives the same bits in every table, but for begins of quantized blocks. Each call computes a range of independent units (rows,
+// templates (AMX: AVX-512's, but for products), so every entry gives the same bits in every table, but for begins of quantized blocks. Each call computes a range of independent units (rows,
 // groups, ...); how units are split over threads and calls never changes a result. Steps and reduction orders:
 // docs/internals/numerics.md.
 //

@@ -175,7 +175,6 @@ LLORCH_INLINE void add_blocks(Rows<kRow...> rows, const Block (&blocks)[kGroups]
 
 // One unpacking serves kQuantRowPanel rows. All groups meet kChunkBytes of them before the next: they stay in the second-level
 // cache. A slab has kSlabBlocks blocks, a multiple of those that share a factor; every one costs a tile a beginning and an end.
-static_assert(kQuantRowPanel % kSlabTileRows == 0);
 
 // A group of sixteen weight rows, or several beside each other, x the rows of a tile; all outputs of a row are written.
 struct QuantTileArgs {
@@ -403,10 +402,21 @@ class RowsAhead {
   std::size_t block_, share_;
 };
 
+// Who multiplies rows with slabs: kRows at once, those of for_tiles<kRows>(). Made for the rows of a panel.
 template <class Weights>
-LLORCH_INLINE void slab_tiles(std::size_t rows, std::size_t groups, const QuantTileArgs& args,
+struct VectorTiles {
+  static constexpr int kRows = kSlabTileRows;
+
+  explicit VectorTiles(std::size_t) {}
+  LLORCH_INLINE void multiply(std::size_t rows, std::size_t groups, const QuantTileArgs& args) const {
+    QuantTiles<Weights>::slab(RowsUpTo<kRows>{}, rows, groups, args);
+  }
+};
+
+template <class Weights, class Tiles>
+LLORCH_INLINE void slab_tiles(const Tiles& tiles, std::size_t rows, std::size_t groups, const QuantTileArgs& args,
                               SlabsAhead<Weights>& ahead, RowsAhead& rows_ahead) {
-  for_tiles<kSlabTileRows>(
+  for_tiles<Tiles::kRows>(
       rows, [&](std::size_t row, std::size_t count) __attribute__((always_inline)) {
         QuantTileArgs tile = args;
         tile.x += row * tile.x_stride, tile.y += row * tile.y_stride;
@@ -415,17 +425,18 @@ LLORCH_INLINE void slab_tiles(std::size_t rows, std::size_t groups, const QuantT
         // Outputs of the next rows, which those of other groups may have pushed out since.
         for (std::size_t next = row + count; next < least(row + 2 * count + 1, rows); ++next)
           for (std::size_t n = 0; n < groups; ++n) __builtin_prefetch(args.y + next * args.y_stride + n * kPackRows, 1);
-        QuantTiles<Weights>::slab(RowsUpTo<kSlabTileRows>{}, count, groups, tile);
+        tiles.multiply(count, groups, tile);
       });
 }
 
 // Rows [row, row + rows) times every group, over a chunk of the depth: `chunk` in blocks.
-template <class Weights>
+template <class Weights, class Tiles>
 inline void slab_chunk(const MatmulArgs& args, Range groups, Range rows, Range chunk, RowsAhead& rows_ahead,
                        float* tail) {
   constexpr std::size_t kSlabBytes = kSlabBlocks * SlabBlock<Weights>::kBytes;
   alignas(64) std::uint8_t slabs[kSlabTileGroups * kSlabBytes];
   const std::size_t blocks = args.w.cols / 32, count = rows.end - rows.begin, whole = args.w.rows / kPackRows;
+  const Tiles tiles(count);
   const auto slab_at = [&](std::size_t b) { return Range{b, least(b + kSlabBlocks, chunk.end)}; };
   for (std::size_t g = groups.begin, beside = 0; g < groups.end; g += beside) {
     beside = g + kSlabTileGroups <= least(groups.end, whole) ? kSlabTileGroups : 1;
@@ -434,11 +445,11 @@ inline void slab_chunk(const MatmulArgs& args, Range groups, Range rows, Range c
     for (Range at = slab_at(chunk.begin); at.begin < chunk.end; at = slab_at(at.end)) {
       const bool last = at.end == chunk.end;
       SlabsAhead<Weights> ahead(args.w, last ? group + beside * args.w.group_bytes : group, beside,
-                                slab_at(last ? chunk.begin : at.end), tiles_of(count, kSlabTileRows) + 1);
+                                slab_at(last ? chunk.begin : at.end), tiles_of(count, Tiles::kRows) + 1);
       ahead.ask();
       for (std::size_t i = 0; i < beside; ++i)
         unpack_slab<Weights>(group + i * args.w.group_bytes, blocks, at, slabs + i * kSlabBytes);
-      slab_tiles<Weights>(count, beside,
+      slab_tiles<Weights>(tiles, count, beside,
                           {.w = slabs,
                            .blocks = at.end - at.begin,
                            .x = args.xq.row(rows.begin) + at.begin,
@@ -452,8 +463,9 @@ inline void slab_chunk(const MatmulArgs& args, Range groups, Range rows, Range c
   }
 }
 
-template <class Weights>
+template <class Weights, class Tiles>
 inline void slab_matmul(const MatmulArgs& args, Range groups) {
+  static_assert(kQuantRowPanel % Tiles::kRows == 0);
   alignas(64) float tail[kQuantRowPanel * kPackRows];
   const std::size_t blocks = args.w.cols / 32;
   for (std::size_t row = 0; row < args.rows; row += kQuantRowPanel) {
@@ -463,11 +475,11 @@ inline void slab_matmul(const MatmulArgs& args, Range groups) {
     for (std::size_t b = 0; b < blocks; b += chunk) {
       const std::size_t end = least(b + chunk, blocks);
       const std::size_t shares = tiles_of(groups.end - groups.begin, kSlabTileGroups) * tiles_of(end - b, kSlabBlocks) *
-                                 tiles_of(rows.end - rows.begin, kSlabTileRows);
+                                 tiles_of(rows.end - rows.begin, Tiles::kRows);
       RowsAhead ahead = end < blocks ? RowsAhead(args.xq, rows, {end, least(end + chunk, blocks)}, shares)
                                      : RowsAhead(args.xq, {rows.end, least(rows.end + kQuantRowPanel, args.rows)},
                                                  {0, least(chunk, blocks)}, shares);
-      slab_chunk<Weights>(args, groups, rows, {b, end}, ahead, tail);
+      slab_chunk<Weights, Tiles>(args, groups, rows, {b, end}, ahead, tail);
     }
   }
 }
@@ -476,5 +488,5 @@ template <class Weights>
 inline void quant_matmul(const MatmulArgs& args, Range groups) {
   if (args.rows == 0 || groups.begin == groups.end) return;
   if (args.rows <= kPackedRows) return packed_matmul<Weights>(args, groups);
-  slab_matmul<Weights>(args, groups);
+  slab_matmul<Weights, VectorTiles<Weights>>(args, groups);
 }
