@@ -48,6 +48,18 @@ double best_rate(double amount, const auto& work) {
   return amount / seconds;
 }
 
+// 2 MiB pages before the first touch, as CpuBackend asks for.
+template <class T>
+std::vector<T> in_large_pages(std::size_t count) {
+  constexpr std::uintptr_t kPage = 4096;
+  std::vector<T> out;
+  out.reserve(count);
+  const auto begin = (reinterpret_cast<std::uintptr_t>(out.data()) + kPage - 1) / kPage * kPage;
+  ::madvise(reinterpret_cast<void*>(begin), count * sizeof(T) / kPage * kPage, MADV_HUGEPAGE);
+  out.resize(count);
+  return out;
+}
+
 struct Stored {
   MatrixShape shape;
   std::vector<std::uint64_t> lines;  // copies of the packed matrix, one after the other
@@ -69,12 +81,7 @@ Stored make_matrix(DType dtype, std::uint32_t depth) {
   const std::size_t bytes = compute::cpu::packed_bytes(m.shape);
   m.copies = std::max<std::size_t>(1, kStreamBytes / bytes);
   const std::size_t lines = (m.copies * bytes + 64) / sizeof(std::uint64_t);
-  m.lines.reserve(lines);
-  // 2 MiB pages before the first touch, as CpuBackend asks for.
-  constexpr std::uintptr_t kPage = 4096;
-  const auto begin = (reinterpret_cast<std::uintptr_t>(m.lines.data()) + kPage - 1) / kPage * kPage;
-  ::madvise(reinterpret_cast<void*>(begin), m.copies * bytes / kPage * kPage, MADV_HUGEPAGE);
-  m.lines.resize(lines);
+  m.lines = in_large_pages<std::uint64_t>(lines);
   for (std::size_t copy = 0; copy < m.copies; ++copy)
     compute::cpu::pack_groups(m.shape, reinterpret_cast<const std::byte*>(stored.data()),
                               const_cast<std::byte*>(m.data(copy)), 0, (kRows + 15) / 16);
@@ -95,7 +102,10 @@ struct Activations {
   std::vector<QuantizedBlock> blocks;
   std::size_t width = 0;
 
-  Activations(std::size_t rows, std::size_t depth) : x(rows * depth), blocks(rows * depth / 32), width(depth) {
+  Activations(std::size_t rows, std::size_t depth)
+      : x(in_large_pages<float>(rows * depth)),
+        blocks(in_large_pages<QuantizedBlock>(rows * depth / 32)),
+        width(depth) {
     std::mt19937 random(9);
     for (float& value : x) value = static_cast<float>(random() % 2001) * 0.001f - 1.0f;
   }
@@ -120,7 +130,7 @@ void multiply(benchmark::State& state, const Case& c) {
   Activations activations(c.batch, c.depth);
   if (plan::is_quantized(c.dtype))
     kernels.quantize({.x = activations.x.data(), .x_stride = c.depth, .out = activations.view()}, {0, c.batch});
-  std::vector<float> y(c.batch * kRows);
+  std::vector<float> y = in_large_pages<float>(c.batch * kRows);
   std::size_t copy = 0;
   for (auto _ : state) {
     const PackedMatrix w = compute::cpu::packed_view(matrix.shape, matrix.data(copy));
