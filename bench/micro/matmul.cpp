@@ -163,10 +163,8 @@ int main(int argc, char** argv) {
   const host::CpuFeatures features = host::detect_cpu_features();
   for (DType dtype : {DType::kQ4_K, DType::kQ8_0, DType::kQ4_0, DType::kQ5_K, DType::kQ6_K, DType::kQ2_K, DType::kQ3_K,
                       DType::kF16, DType::kBF16}) {
-    for (host::Isa isa : {host::Isa::kAvx2, host::Isa::kAvxVnni, host::Isa::kAvx512, host::Isa::kAmx}) {
-      if (isa == host::Isa::kAvx512 && !features.avx512) continue;
-      if (isa == host::Isa::kAvxVnni && !features.avx_vnni) continue;
-      if (isa == host::Isa::kAmx && !(features.avx512 && features.amx)) continue;
+    for (host::Isa isa : host::kIsas) {
+      if (!host::has(features, isa)) continue;
       for (int batch : kBatches) {
         std::string name = std::string(plan::dtype_info(dtype).name) + "/" + std::string(host::isa_name(isa)) + "/" +
                            std::to_string(batch);

@@ -9,6 +9,7 @@
 
 #include "base/assert.h"
 #include "base/file.h"
+#include "engine/compute/cpu/host/isa.h"
 
 namespace llorch::golden {
 
@@ -156,6 +157,14 @@ bool same_bits(std::span<const float> a, std::span<const float> b) {
 bool processor_has(const char* isa) {
   return engine::compute::cpu::make_cpu_backend({.threads_count = 1, .memory_budget_bytes = 1 << 20, .isa = isa})
       .has_value();
+}
+
+std::vector<std::string> processor_isas() {
+  namespace host = engine::compute::cpu::host;
+  std::vector<std::string> names;
+  for (const host::Isa isa : host::kIsas)
+    if (const std::string name(host::isa_name(isa)); processor_has(name.c_str())) names.push_back(name);
+  return names;
 }
 
 Device::Device(const std::filesystem::path& model, const RunOptions& options) {

@@ -88,6 +88,7 @@ double relative_error(std::span<const float> got, std::span<const float> expecte
 std::size_t argmax(std::span<const float> row);
 bool same_bits(std::span<const float> a, std::span<const float> b);
 bool processor_has(const char* isa);
+std::vector<std::string> processor_isas();  // every instruction set that it has
 
 // Teacher-forced logits, [tokens, vocab].
 std::vector<float> logits_of(const std::filesystem::path& model, std::span<const base::TokenId> tokens,

@@ -101,8 +101,7 @@ TEST_P(Parallel, OneSetOfBits) {
   for (const std::uint32_t chunk : {1U, 7U})
     EXPECT_TRUE(same_bits(run({.chunk = chunk}), reference)) << "chunks of " << chunk;
   EXPECT_TRUE(same_bits(run({.threads = 2}), reference)) << "2 threads per device";
-  for (const char* isa : {"avx2", "avxvnni", "avx512", "amx"}) {
-    if (!processor_has(isa)) continue;
+  for (const std::string& isa : processor_isas()) {
     EXPECT_TRUE(same_bits(run({.chunk = 9, .isa = isa}), reference)) << isa;
   }
 }

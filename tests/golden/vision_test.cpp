@@ -103,8 +103,7 @@ TEST_P(Vision, OneSetOfBits) {
   // The larger frame has 24 patches: one frame per step, then both.
   EXPECT_TRUE(same_bits(run({.prefill_chunk = 128, .frame_patches_max = 24}), reference));
   EXPECT_TRUE(same_bits(run({.prefill_chunk = 128, .frame_patches_max = 32, .image_rows_max = 8}), reference));
-  for (const char* isa : {"avx2", "avxvnni", "avx512", "amx"}) {
-    if (!processor_has(isa)) continue;
+  for (const std::string& isa : processor_isas()) {
     EXPECT_TRUE(same_bits(run({.prefill_chunk = 9}, 1, isa), reference)) << isa;
   }
 }

@@ -22,10 +22,8 @@ namespace llorch::engine::compute::cpu::testing {
 inline std::vector<host::Isa> isas() {
   std::vector<host::Isa> sets;
   const host::CpuFeatures features = host::detect_cpu_features();
-  if (features.avx2 && features.fma && features.f16c) sets.push_back(host::Isa::kAvx2);
-  if (features.avx_vnni) sets.push_back(host::Isa::kAvxVnni);
-  if (features.avx512) sets.push_back(host::Isa::kAvx512);
-  if (features.avx512 && features.amx) sets.push_back(host::Isa::kAmx);
+  for (const host::Isa isa : host::kIsas)
+    if (host::has(features, isa)) sets.push_back(isa);
   return sets;
 }
 

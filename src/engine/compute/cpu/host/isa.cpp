@@ -54,19 +54,19 @@ struct Named {
 constexpr std::array kNames{Named{"avx2", "AVX2"}, Named{"avxvnni", "AVX-VNNI"},
                             Named{"avx512", "AVX-512 F, BW, DQ, VL or VNNI"}, Named{"amx", "AMX-INT8 or AVX-512"}};
 
-bool has(const CpuFeatures& features, Isa isa) {
-  switch (isa) {
-    case Isa::kAvx2: return true;
-    case Isa::kAvxVnni: return features.avx_vnni;
-    case Isa::kAvx512: return features.avx512;
-    case Isa::kAmx: return features.avx512 && features.amx;
-  }
-  return false;
-}
-
 }  // namespace
 
 std::string_view isa_name(Isa isa) { return kNames[static_cast<std::size_t>(isa)].name; }
+
+bool has(const CpuFeatures& features, Isa isa) {
+  switch (isa) {
+    case Isa::kAvx2: return features.avx2 && features.fma && features.f16c;
+    case Isa::kAvxVnni: return features.avx_vnni;
+    case Isa::kAvx512: return features.avx512;
+    case Isa::kAmx: return features.amx;
+  }
+  return false;
+}
 
 CpuFeatures detect_cpu_features() {
   return {.avx2 = __builtin_cpu_supports("avx2") != 0,

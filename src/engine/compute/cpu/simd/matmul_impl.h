@@ -178,22 +178,9 @@ inline void matmul(const MatmulArgs& args, Range groups) {
     case DType::kF32: return float_matmul<F32Weights>(args, groups);
     case DType::kF16: return float_matmul<F16Weights>(args, groups);
     case DType::kBF16: return float_matmul<Bf16Weights>(args, groups);
-    case DType::kQ8_0: return quant_matmul<QuantWeights<DType::kQ8_0>>(args, groups);
-    case DType::kQ4_0: return quant_matmul<QuantWeights<DType::kQ4_0>>(args, groups);
-    case DType::kQ4_1: return quant_matmul<QuantWeights<DType::kQ4_1>>(args, groups);
-    case DType::kQ5_0: return quant_matmul<QuantWeights<DType::kQ5_0>>(args, groups);
-    case DType::kQ5_1: return quant_matmul<QuantWeights<DType::kQ5_1>>(args, groups);
-    case DType::kQ2_K: return quant_matmul<QuantWeights<DType::kQ2_K>>(args, groups);
-    case DType::kQ3_K: return quant_matmul<QuantWeights<DType::kQ3_K>>(args, groups);
-    case DType::kQ4_K: return quant_matmul<QuantWeights<DType::kQ4_K>>(args, groups);
-    case DType::kQ5_K: return quant_matmul<QuantWeights<DType::kQ5_K>>(args, groups);
-    case DType::kQ6_K: return quant_matmul<QuantWeights<DType::kQ6_K>>(args, groups);
-    case DType::kIQ4_NL: return quant_matmul<QuantWeights<DType::kIQ4_NL>>(args, groups);
-    case DType::kIQ4_XS: return quant_matmul<QuantWeights<DType::kIQ4_XS>>(args, groups);
-    case DType::kMXFP4: return quant_matmul<QuantWeights<DType::kMXFP4>>(args, groups);
-    case DType::kF8_E4M3:
-    case DType::kI32: return;  // never packed
+    default: break;
   }
+  with_quant_weights(args.w.dtype, [&](auto weights) { quant_matmul<decltype(weights)>(args, groups); });
 }
 
 // One block of a packed quantized row to binary32, exactly as the stored type says.

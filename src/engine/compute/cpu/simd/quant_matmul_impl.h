@@ -62,6 +62,33 @@ struct QuantWeights {
   static constexpr const std::int8_t* kLevelTable = kLevelArray.data();
 };
 
+// work(QuantWeights of a type); false: the type is not quantized, or never packed.
+template <class Work>
+LLORCH_INLINE bool with_quant_weights(plan::DType dtype, const Work& work) {
+  using plan::DType;
+  switch (dtype) {
+    case DType::kQ8_0: return work(QuantWeights<DType::kQ8_0>{}), true;
+    case DType::kQ4_0: return work(QuantWeights<DType::kQ4_0>{}), true;
+    case DType::kQ4_1: return work(QuantWeights<DType::kQ4_1>{}), true;
+    case DType::kQ5_0: return work(QuantWeights<DType::kQ5_0>{}), true;
+    case DType::kQ5_1: return work(QuantWeights<DType::kQ5_1>{}), true;
+    case DType::kQ2_K: return work(QuantWeights<DType::kQ2_K>{}), true;
+    case DType::kQ3_K: return work(QuantWeights<DType::kQ3_K>{}), true;
+    case DType::kQ4_K: return work(QuantWeights<DType::kQ4_K>{}), true;
+    case DType::kQ5_K: return work(QuantWeights<DType::kQ5_K>{}), true;
+    case DType::kQ6_K: return work(QuantWeights<DType::kQ6_K>{}), true;
+    case DType::kIQ4_NL: return work(QuantWeights<DType::kIQ4_NL>{}), true;
+    case DType::kIQ4_XS: return work(QuantWeights<DType::kIQ4_XS>{}), true;
+    case DType::kMXFP4: return work(QuantWeights<DType::kMXFP4>{}), true;
+    case DType::kF32:
+    case DType::kF16:
+    case DType::kBF16:
+    case DType::kF8_E4M3:
+    case DType::kI32: break;
+  }
+  return false;
+}
+
 // Of bytes, without a mask that would take a register of a tile.
 LLORCH_INLINE I32x16 low_nibbles(I32x16 bytes) { return sub(bytes, shift_left<4>(shift_right<4>(bytes))); }
 
