@@ -96,8 +96,8 @@ LLORCH_INLINE void store_outputs(const MatmulArgs& args, std::size_t row, std::s
   }
 }
 
-// kGroups x kRows outputs groups: two sums each, even and odd k, added at the end.
-template <class Weights, int kGroups, int kRows>
+// kGroups x kRows outputs groups: two sums each, even and odd k, added at the end. kAsks: the weights come from memory.
+template <class Weights, int kGroups, int kRows, bool kAsks = false>
 inline void float_tile(const MatmulArgs& args, std::size_t group, std::size_t row) {
   using Element = typename Weights::Element;
   const Element* w[kGroups];
@@ -120,7 +120,13 @@ inline void float_tile(const MatmulArgs& args, std::size_t group, std::size_t ro
     }
   };
   std::size_t k = 0;
-  for (; k + 1 < depth; k += 2) step(even, k), step(odd, k + 1);
+  for (; k + 1 < depth; k += 2) {
+    if constexpr (kAsks) {
+      for (const Element* of : w)
+        ask_ahead(reinterpret_cast<const std::uint8_t*>(of + k * kPackRows), 2 * kPackRows * sizeof(Element));
+    }
+    step(even, k), step(odd, k + 1);
+  }
   if (k < depth) step(even, k);
   for (int g = 0; g < kGroups; ++g)
     for (int r = 0; r < kRows; ++r)
@@ -153,12 +159,16 @@ inline constexpr std::size_t kRowPanel = 96;
 
 template <class Weights>
 inline void float_matmul(const MatmulArgs& args, Range groups) {
+  if (args.rows <= kFloatTileRows) {  // memory is what they wait for: its lines are read in their order
+    for (std::size_t g = groups.begin; g < groups.end; ++g)
+      last_tile<kFloatTileRows>(args.rows, 0, [&](auto tile, std::size_t row) {
+        float_tile<Weights, 1, decltype(tile)::value, true>(args, g, row);
+      });
+    return;
+  }
   for (std::size_t panel = 0; panel < args.rows; panel += kRowPanel) {
     const std::size_t end = panel + kRowPanel < args.rows ? panel + kRowPanel : args.rows;
     std::size_t g = groups.begin;
-    if (args.rows == 1)
-      for (; g + kFloatSingleGroups <= groups.end; g += kFloatSingleGroups)
-        float_tile<Weights, kFloatSingleGroups, 1>(args, g, 0);
     if constexpr (kFloatTileGroups > 1) {
       for (; g + kFloatTileGroups <= groups.end; g += kFloatTileGroups)
         for_row_tiles<kFloatTileRows>({panel, end}, [&](auto tile, std::size_t row) {
