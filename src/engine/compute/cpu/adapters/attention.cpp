@@ -27,7 +27,7 @@ static_assert(kPagePositions == plan::kPageTokens);
 constexpr std::size_t kGrainRows = 4;
 constexpr std::size_t kGrainProducts = 1u << 15;
 // Units are dealt out in turn to so many lanes per thread.
-constexpr std::size_t kUnitsPerThread = host::ThreadPool::kPartsPerThread;
+constexpr std::size_t kUnitsPerThread = host::ThreadPool::kLanesPerThread;
 
 // Column ranges of the projected rows [T, q | k | v].
 KvLayout kv_layout(const AttentionParams& p) {

@@ -23,18 +23,17 @@ std::uint32_t wait_while(const std::atomic<std::uint32_t>& value, std::uint32_t 
   }
 }
 
-// `parts_` of a region: its number (32 bits), how many parts it has (16), how many are taken (16). One word, so that a
-// thread that comes late can neither take a part of a region that is over nor one twice.
-constexpr std::uint64_t kTakenMask = 0xffff;
-constexpr int kCountShift = 16, kEpochShift = 32;
+// `left_` of a region: its number and how many of its grains nobody has taken. One word, so that a thread that comes late can
+// neither take a part of a region that is over nor one twice.
+constexpr int kEpochShift = 32;
+constexpr std::size_t kGrainsMax = 0xffffffff;
 
-std::size_t taken(std::uint64_t parts) { return parts & kTakenMask; }
-std::size_t count(std::uint64_t parts) { return (parts >> kCountShift) & kTakenMask; }
+std::size_t grains_left(std::uint64_t left) { return left & kGrainsMax; }
 
 }  // namespace
 
 ThreadPool::ThreadPool(std::size_t threads_count) {
-  ASSERT(threads_count >= 1 && threads_count <= kPartsMax, "threads_count={}", threads_count);
+  ASSERT(threads_count >= 1 && threads_count <= kThreadsMax, "threads_count={}", threads_count);
   workers_.reserve(threads_count - 1);
   for (std::size_t i = 1; i < threads_count; ++i) workers_.emplace_back([this, i] { work(i); });
 }
@@ -45,12 +44,13 @@ ThreadPool::~ThreadPool() {
   epoch_.notify_all();
 }
 
-void ThreadPool::run_parts(const Region& region) {
+void ThreadPool::run_region(const Region& region) {
+  const std::size_t grains = region.grains();
+  ASSERT(grains <= kGrainsMax, "{} units by {}", region.count, region.grain);
   region_ = region;
-  pending_.store(static_cast<std::uint32_t>(region.parts), std::memory_order_relaxed);
+  pending_.store(static_cast<std::uint32_t>(grains), std::memory_order_relaxed);
   const std::uint32_t epoch = epoch_.load(std::memory_order_relaxed) + 1;
-  parts_.store(std::uint64_t{epoch} << kEpochShift | std::uint64_t{region.parts} << kCountShift,
-               std::memory_order_release);
+  left_.store(std::uint64_t{epoch} << kEpochShift | grains, std::memory_order_release);
   epoch_.store(epoch, std::memory_order_release);
   epoch_.notify_all();
   take_parts(0);
@@ -58,13 +58,16 @@ void ThreadPool::run_parts(const Region& region) {
 }
 
 void ThreadPool::take_parts(std::size_t thread) {
-  std::uint64_t parts = parts_.load(std::memory_order_acquire);
-  while (taken(parts) < count(parts)) {
-    if (!parts_.compare_exchange_weak(parts, parts + 1, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
+  std::uint64_t left = left_.load(std::memory_order_acquire);
+  while (const std::size_t grains = grains_left(left)) {
+    const std::size_t part = std::max<std::size_t>(1, grains / (kSharesPerThread * threads_count()));
+    if (!left_.compare_exchange_weak(left, left - part, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
     // The region cannot end before this part is done: what describes it stands still.
-    region_.call(region_.context, region_.range(taken(parts)), thread);
-    if (pending_.fetch_sub(1, std::memory_order_acq_rel) == 1 && thread != 0) pending_.notify_one();
-    parts = parts_.load(std::memory_order_acquire);
+    const std::size_t begin = (region_.grains() - grains) * region_.grain;
+    region_.call(region_.context, {begin, std::min(region_.count, begin + part * region_.grain)}, thread);
+    const auto done = static_cast<std::uint32_t>(part);
+    if (pending_.fetch_sub(done, std::memory_order_acq_rel) == done && thread != 0) pending_.notify_one();
+    left = left_.load(std::memory_order_acquire);
   }
 }
 

@@ -1,8 +1,8 @@
 #pragma once
-// Persistent threads for data-parallel kernels. A region is cut into a few contiguous ranges per thread, by size alone, and
-// whoever is free takes the next one: a thread that the operating system holds back, because other programs want the
-// core, holds up the others by one range at most. Ranges at the end are shorter, so that threads of unequal speed end nearly
-// together. Which thread computes what therefore varies; results never depend on it.
+// Persistent threads for data-parallel kernels. Whoever is free takes a share of what is left of a region, so shares become
+// shorter towards its end (guided self-scheduling, Polychronopoulos and Kuck 1987): a thread that the operating system holds
+// back, because other programs want the core, holds up the others little, and threads of unequal speed end nearly together. Which
+// thread computes what therefore varies; results never depend on it.
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
@@ -18,10 +18,11 @@ namespace llorch::engine::compute::cpu::host {
 // Thread rule: run() is called by one thread at a time, never from inside a region.
 class ThreadPool {
  public:
-  static constexpr std::size_t kPartsPerThread = 4;
-  static constexpr std::size_t kPartsMax = 0xffff;  // of a region; 16 bits count them
-  // A region of at least so many grains for each part is cut unevenly: shorter parts of a smaller one would be crumbs.
-  static constexpr std::size_t kUnevenGrains = 8;
+  static constexpr std::size_t kThreadsMax = 0xffff;
+  // A part is what is left, divided by so many for every thread.
+  static constexpr std::size_t kSharesPerThread = 2;
+  // For callers whose units cost more the later they come: into how many lanes for every thread they deal them out in turn.
+  static constexpr std::size_t kLanesPerThread = 4;
 
   // `threads_count` >= 1 counts the caller of run(): a pool of one starts no thread.
   explicit ThreadPool(std::size_t threads_count);
@@ -31,22 +32,20 @@ class ThreadPool {
 
   std::size_t threads_count() const { return workers_.size() + 1; }
 
-  // Calls body(Range, thread index) on disjoint ranges that cover [0, count), each about `grain` long at least, and
-  // returns when all are done. One thread may take several ranges, one after the other: the index is for scratch memory.
-  // Allocates nothing. A region that is worth one thread only runs on the caller.
+  // Calls body(Range, thread index) on disjoint ranges that cover [0, count), and returns when all are done. They begin at
+  // multiples of `grain`, so each but the last is that long at least. One thread may take several ranges, one after the other: the
+  // index is for scratch memory. Allocates nothing. A region that is worth one thread only runs on the caller.
   template <class Body>
   void run(std::size_t count, std::size_t grain, const Body& body) {
-    const std::size_t most = grain == 0 ? count : (count + grain - 1) / grain;
-    const std::size_t wanted = threads_count() == 1 ? 1 : std::min(kPartsPerThread * threads_count(), kPartsMax);
-    const std::size_t parts = std::min(most, wanted);
-    if (parts <= 1) {
+    if (grain == 0) grain = 1;
+    if (threads_count() == 1 || count <= grain) {
       if (count > 0) body(Range{0, count}, std::size_t{0});
       return;
     }
-    run_parts({[](const void* context, Range range, std::size_t thread) {
-                 (*static_cast<const Body*>(context))(range, thread);
-               },
-               &body, count, parts, most >= kUnevenGrains * parts ? parts / 2 : 0});
+    run_region({[](const void* context, Range range, std::size_t thread) {
+                  (*static_cast<const Body*>(context))(range, thread);
+                },
+                &body, count, grain});
   }
 
  private:
@@ -54,25 +53,19 @@ class ThreadPool {
     void (*call)(const void* context, Range range, std::size_t thread) = nullptr;
     const void* context = nullptr;
     std::size_t count = 0;
-    std::size_t parts = 0;
-    std::size_t long_parts = 0;  // how many of the first are three times as long as the others
+    std::size_t grain = 1;
 
-    Range range(std::size_t part) const { return {begin(part), begin(part + 1)}; }
-
-   private:
-    std::size_t begin(std::size_t part) const {
-      return count * (part + 2 * std::min(part, long_parts)) / (parts + 2 * long_parts);
-    }
+    std::size_t grains() const { return (count + grain - 1) / grain; }
   };
 
-  void run_parts(const Region& region);
+  void run_region(const Region& region);
   void take_parts(std::size_t thread);
   void work(std::size_t thread);
 
-  Region region_;                                       // written before parts_, read by who has taken a part
+  Region region_;                                       // written before left_, read by who has taken a part
   alignas(64) std::atomic<std::uint32_t> epoch_ = 0;    // regions started; what idle workers sleep on
-  alignas(64) std::atomic<std::uint64_t> parts_ = 0;    // of the region: its number, how many parts, how many taken
-  alignas(64) std::atomic<std::uint32_t> pending_ = 0;  // parts not done yet; what the caller sleeps on
+  alignas(64) std::atomic<std::uint64_t> left_ = 0;     // of the region: its number, grains that nobody has taken
+  alignas(64) std::atomic<std::uint32_t> pending_ = 0;  // grains not done yet; what the caller sleeps on
   std::atomic<bool> stopping_ = false;
   std::vector<std::jthread> workers_;
 };

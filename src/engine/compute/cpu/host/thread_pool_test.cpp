@@ -27,25 +27,21 @@ TEST(ThreadPool, RangesCoverEveryUnitOnce) {
   }
 }
 
-// Large regions end in shorter ranges.
-TEST(ThreadPool, LongRangesComeFirst) {
+// Every range is a share of what the ranges before it left, in whole grains: the last are one grain long.
+TEST(ThreadPool, RangesShrinkTowardsTheEnd) {
   for (const std::size_t threads : {2u, 3u, 8u}) {
     ThreadPool pool(threads);
-    const std::size_t parts = ThreadPool::kPartsPerThread * threads, enough = ThreadPool::kUnevenGrains * parts;
-    for (const std::size_t count : {enough - 1, enough, enough + 1, std::size_t{4099}}) {
-      std::vector<int> seen(count);
-      std::vector<std::size_t> lengths(count);  // where a range begins; plain, as above
-      pool.run(count, 1, [&](Range range, std::size_t) {
-        lengths[range.begin] = range.end - range.begin;
-        for (std::size_t i = range.begin; i < range.end; ++i) ++seen[i];
-      });
-      EXPECT_EQ(seen, std::vector<int>(count, 1));
-      std::erase(lengths, 0);
-      ASSERT_EQ(lengths.size(), parts);
-      if (count < enough) {
-        EXPECT_LE(std::ranges::max(lengths), std::ranges::min(lengths) + 1) << threads << " threads, " << count;
-      } else {
-        EXPECT_GE(lengths.front(), 2 * lengths.back()) << threads << " threads, " << count;
+    for (const std::size_t grain : {1u, 3u}) {
+      for (const std::size_t count : {2u, 7u, 64u, 4099u}) {
+        std::vector<std::size_t> lengths(count);  // where a range begins; plain, as above
+        pool.run(count, grain, [&](Range range, std::size_t) { lengths[range.begin] = range.end - range.begin; });
+        for (std::size_t begin = 0; begin < count; begin += lengths[begin]) {
+          const std::size_t grains_left = (count - begin + grain - 1) / grain;
+          const std::size_t share = std::max<std::size_t>(1, grains_left / (ThreadPool::kSharesPerThread * threads));
+          const std::size_t expected = count <= grain ? count : std::min(count - begin, share * grain);
+          ASSERT_EQ(lengths[begin], expected)
+              << threads << " threads, grain " << grain << ", " << begin << " of " << count;
+        }
       }
     }
   }

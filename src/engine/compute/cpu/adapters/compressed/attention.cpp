@@ -222,7 +222,7 @@ class Attention {
     const std::size_t products = rows_ * p_.heads * 2 * p_.d_head * keys_attended(p_, context_);
     const std::size_t lanes = products < kGrainProducts
                                   ? 1
-                                  : std::min(units, host::ThreadPool::kPartsPerThread * stream_.pool.threads_count());
+                                  : std::min(units, host::ThreadPool::kLanesPerThread * stream_.pool.threads_count());
     // Later rows see more, so units are dealt out in turn.
     stream_.pool.run(lanes, 1, [&](Range range, std::size_t thread) {
       CompressedAttentionArgs args = all;

@@ -27,6 +27,8 @@ namespace {
 
 // Work below which a region stays on the caller: elements (an exponential each), multiply-adds.
 constexpr std::size_t kGrainElements = 1u << 13;
+// A part of the products takes this share of the outputs, divided by the threads, at least.
+constexpr std::size_t kSmallestShare = 8;
 constexpr std::size_t kGrainProducts = 1u << 16;
 
 // A pair is a row and one expert it chose. Experts are worked on in batches of at most max(pairs of one expert, this) pairs:
@@ -261,12 +263,9 @@ class Moe {
     const std::size_t groups = stacks[0]->matrix.groups(), outputs = stacks[0]->matrix.rows;
     const std::size_t products =
         stacks.size() * (batch.pairs.end - batch.pairs.begin) * outputs * stacks[0]->matrix.cols;
-    const std::size_t lanes = products < kGrainProducts
-                                  ? 1
-                                  : std::min(groups, host::ThreadPool::kPartsPerThread * stream_.pool.threads_count());
-    stream_.pool.run(lanes, 1, [&](Range range, std::size_t) {
-      const Range share{groups * range.begin / lanes, groups * range.end / lanes};
-      if (share.begin == share.end) return;
+    const std::size_t grain =
+        products < kGrainProducts ? groups : groups / (kSmallestShare * stream_.pool.threads_count()) + 1;
+    stream_.pool.run(groups, grain, [&](Range share, std::size_t) {
       for (std::size_t e = batch.experts.begin; e < batch.experts.end; ++e) {
         if (pairs_of(e) == 0) continue;
         const std::size_t first = scratch_.first_pair[e] - batch.pairs.begin;
