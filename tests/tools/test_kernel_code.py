@@ -13,7 +13,7 @@ TYPES = {3: "Q8_0", 4: "Q4_0", 9: "Q2_K", 10: "Q3_K", 11: "Q4_K", 12: "Q5_K", 13
 TILES = {
     "avx2": [("packed_tile", (rows,)) for rows in range(1, 5)] + [("slab_tile", (rows, 1)) for rows in range(1, 5)],
     "avxvnni": [("packed_tile", (rows,)) for rows in (1, 2)] + [("slab_tile", (rows, 1)) for rows in range(1, 5)],
-    "avx512": [("packed_tile", (rows,)) for rows in range(1, 9)] + [("slab_tile", (rows, groups)) for rows in range(1, 7) for groups in (1, 2)],
+    "avx512": [("packed_tile", (rows,)) for rows in range(1, 9)] + [("slab_tile", (rows, groups)) for rows in range(1, 8) for groups in (1, 2)],
 }
 
 SYMBOL = re.compile(r"^[0-9a-f]+ <(?:void )?[\w:]*::\(anonymous namespace\)::(\w+)<.*?QuantWeights<\([\w:]*DType\)(\d+)>((?:, \d+)*) ?>\(.*>:$")

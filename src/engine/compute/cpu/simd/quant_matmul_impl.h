@@ -170,12 +170,20 @@ LLORCH_INLINE void add_blocks(Rows<kRow...> rows, const Block (&blocks)[kGroups]
     constexpr int kScale = decltype(which)::value;
     PartF based[kGroups][sizeof...(kRow)], scales[kGroups];
     block_sums<Weights, kScale>(rows, blocks, x, based);
-    for (int n = 0; n < kGroups; ++n) scales[n] = blocks[n].scale(kScale);
-    const auto add = [&](int row) __attribute__((always_inline)) {
+    // In place for all rows, before a register holds the scales of the weights: the largest tile has none to spare.
+    const auto scale_sums = [&](int row) __attribute__((always_inline)) {
       const PartF scale = set1_part(x[row]->scale), minus_base = set1_part(x[row]->minus_base);
       for_groups<0, kGroups>([&](auto number) __attribute__((always_inline)) {
         constexpr int n = decltype(number)::value;
-        y[n][row] = fma(scales[n], fma(based[n][row], scale, minus_base), y[n][row]);
+        based[n][row] = fma(based[n][row], scale, minus_base);
+      });
+    };
+    (scale_sums(kRow), ...);
+    for (int n = 0; n < kGroups; ++n) scales[n] = blocks[n].scale(kScale);
+    const auto add = [&](int row) __attribute__((always_inline)) {
+      for_groups<0, kGroups>([&](auto number) __attribute__((always_inline)) {
+        constexpr int n = decltype(number)::value;
+        y[n][row] = fma(scales[n], based[n][row], y[n][row]);
       });
     };
     (add(kRow), ...);
