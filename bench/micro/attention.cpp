@@ -1,6 +1,7 @@
 // Attention on one thread, its cache in scattered pages. Of one decoded token: many caches in turn, so that each comes from memory.
 // Of a chunk of a prompt, the last of its positions: one cache.
-// Counters: Gop/s, multiply-adds; ops_of_peak, over what the widest FMA does from registers, measured in this process; GB/s,
+// Counters: Gop/s, multiply-adds; of_limit, their share of what the widest FMA does from registers, probed between
+// iterations; GB/s,
 // bytes of the cache that were used, each counted once.
 // Usage: attention_bench [--benchmark_filter=latent/avx512/32768]. Names: kind/instruction set/positions. Kinds: `latent`,
 // 16 heads over a shared row of 512 + 64; `gqaN`, N query heads for each of 4 heads of 64 keys and values; `chunkN`, the same for
@@ -89,7 +90,8 @@ void attend(benchmark::State& state, const Case& c) {
   std::vector<std::uint32_t> position(c.rows);
   std::iota(position.begin(), position.end(), static_cast<std::uint32_t>(c.positions - c.rows));
   std::size_t next = 0;
-  for (auto _ : state) {
+  llorch::bench::ShareOfLimit share(llorch::bench::kPeakSeconds);
+  const auto attend_once = [&] {
     const KvPages pages{.pages = caches.pages.data() + next * caches.pages_each,
                         .pages_stride = caches.pages_each,
                         .sequence_of_row = sequence.data(),
@@ -126,12 +128,13 @@ void attend(benchmark::State& state, const Case& c) {
                         {0, (c.rows + row_tile - 1) / row_tile * kKvHeads});
     }
     benchmark::DoNotOptimize(out.data());
-  }
+  };
+  for (auto _ : state) share.run(state, c.products(), attend_once, [&] { return peak_rate(c.isa, false); });
   using benchmark::Counter;
   const double bytes = static_cast<double>(caches.pages_each * c.page_bytes());
   state.counters["Gop/s"] = Counter(c.products() * 1e-9, Counter::kIsIterationInvariantRate);
-  state.counters["ops_of_peak"] = Counter(c.products() / peak_rate(c.isa, false), Counter::kIsIterationInvariantRate);
   state.counters["GB/s"] = Counter(bytes * 1e-9, Counter::kIsIterationInvariantRate);
+  state.counters["of_limit"] = share.median();
 }
 
 }  // namespace

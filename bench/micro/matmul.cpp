@@ -1,14 +1,15 @@
 // Matrix products of every weight type that weighs, on one thread: weights streamed from memory at few rows, held in caches at
-// many. Counters: ops_of_peak, multiply-adds over what the processor's widest 8-bit dot product does from registers (for
-// float weights: its FMA), and read_of_peak, weight bytes over a plain read of the same memory, both measured in this process.
+// many. Counter: of_limit, the share of what limits it, probed between iterations: up to eight rows, weight bytes over what the
+// machine reads from memory; for more, multiply-adds over what its widest 8-bit dot product (for float weights: its FMA) does
+// from registers.
 // Usage: matmul_bench [--benchmark_filter=q4_k/avx512/512]. Names: type/instruction set/rows. LLORCH_BENCH_DEPTH sets the
 // width of a row.
 #include <benchmark/benchmark.h>
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <random>
 #include <string>
 #include <string_view>
@@ -30,23 +31,12 @@ using compute::cpu::Range;
 using plan::DType;
 namespace host = compute::cpu::host;
 using llorch::bench::peak_rate;
+using llorch::bench::ShareOfLimit;
+using llorch::cli::bench::ReadProbe;
 
 constexpr std::uint32_t kDepth = 2048, kRows = 5632;  // of the matrix: one of a 1.1B llama
-constexpr std::uint64_t kStreamBytes = 96u << 20;     // copies of a matrix, together: three times a large L3's share
+constexpr std::size_t kFewRows = 8;                   // memory limits them
 constexpr int kBatches[] = {1, 2, 4, 7, 8, 16, 32, 64, 512};  // rows of activations
-
-double seconds_of(const auto& work) {
-  const auto begin = std::chrono::steady_clock::now();
-  work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
-// The best of several: other programs only ever take away.
-double best_rate(double amount, const auto& work) {
-  double seconds = seconds_of(work);
-  for (int i = 0; i < 8; ++i) seconds = std::min(seconds, seconds_of(work));
-  return amount / seconds;
-}
 
 // 2 MiB pages before the first touch, as CpuBackend asks for.
 template <class T>
@@ -79,22 +69,13 @@ Stored make_matrix(DType dtype, std::uint32_t depth) {
   std::mt19937 random(7);
   for (std::uint16_t& bits : stored) bits = static_cast<std::uint16_t>(random() & 0x9FFF);  // below 2 as binary16
   const std::size_t bytes = compute::cpu::packed_bytes(m.shape);
-  m.copies = std::max<std::size_t>(1, kStreamBytes / bytes);
+  m.copies = std::max<std::size_t>(1, llorch::cli::bench::read_probe_bytes() / bytes);
   const std::size_t lines = (m.copies * bytes + 64) / sizeof(std::uint64_t);
   m.lines = in_large_pages<std::uint64_t>(lines);
-  for (std::size_t copy = 0; copy < m.copies; ++copy)
-    compute::cpu::pack_groups(m.shape, reinterpret_cast<const std::byte*>(stored.data()),
-                              const_cast<std::byte*>(m.data(copy)), 0, (kRows + 15) / 16);
+  auto* first = const_cast<std::byte*>(m.data(0));
+  compute::cpu::pack_groups(m.shape, reinterpret_cast<const std::byte*>(stored.data()), first, 0, (kRows + 15) / 16);
+  for (std::size_t copy = 1; copy < m.copies; ++copy) std::memcpy(first + copy * bytes, first, bytes);
   return m;
-}
-
-double read_rate(const Stored& m) {
-  return best_rate(static_cast<double>(m.lines.size() * 8), [&m] {
-    std::uint64_t sums[8] = {};
-    for (std::size_t i = 0; i + 8 <= m.lines.size(); i += 8)
-      for (std::size_t k = 0; k < 8; ++k) sums[k] += m.lines[i + k];
-    benchmark::DoNotOptimize(sums);
-  });
 }
 
 struct Activations {
@@ -122,17 +103,20 @@ struct Case {
 void multiply(benchmark::State& state, const Case& c) {
   // Cases of a type follow each other.
   static Stored matrix;
-  static double read = 0;
-  if (matrix.lines.empty() || matrix.shape.dtype != c.dtype)
-    matrix = make_matrix(c.dtype, c.depth), read = read_rate(matrix);
-  const double peak = peak_rate(c.isa, plan::is_quantized(c.dtype));
+  static const ReadProbe reads(llorch::cli::bench::read_probe_bytes());
+  if (matrix.lines.empty() || matrix.shape.dtype != c.dtype) matrix = make_matrix(c.dtype, c.depth);
   const Kernels& kernels = compute::cpu::kernels(c.isa);
   Activations activations(c.batch, c.depth);
   if (plan::is_quantized(c.dtype))
     kernels.quantize({.x = activations.x.data(), .x_stride = c.depth, .out = activations.view()}, {0, c.batch});
   std::vector<float> y = in_large_pages<float>(c.batch * kRows);
+  const double products = static_cast<double>(c.batch) * kRows * c.depth;
+  const double bytes = static_cast<double>(compute::cpu::packed_bytes(matrix.shape));
+  const bool few = c.batch <= kFewRows;
+  const auto limit = [&] { return few ? reads.bytes_per_s(1) : peak_rate(c.isa, plan::is_quantized(c.dtype)); };
+  ShareOfLimit share(few ? llorch::bench::kReadSeconds : llorch::bench::kPeakSeconds);
   std::size_t copy = 0;
-  for (auto _ : state) {
+  const auto multiply_once = [&] {
     const PackedMatrix w = compute::cpu::packed_view(matrix.shape, matrix.data(copy));
     copy = (copy + 1) % matrix.copies;
     kernels.matmul({.w = w,
@@ -144,13 +128,12 @@ void multiply(benchmark::State& state, const Case& c) {
                     .rows = c.batch},
                    Range{0, w.groups()});
     benchmark::DoNotOptimize(y.data());
-  }
-  const double products = static_cast<double>(c.batch) * kRows * c.depth;
-  const double bytes = static_cast<double>(compute::cpu::packed_bytes(matrix.shape));
+  };
+  for (auto _ : state) share.run(state, few ? bytes : products, multiply_once, limit);
   using benchmark::Counter;
   state.counters["Gop/s"] = Counter(products * 1e-9, Counter::kIsIterationInvariantRate);
-  state.counters["ops_of_peak"] = Counter(products / peak, Counter::kIsIterationInvariantRate);
-  state.counters["read_of_peak"] = Counter(bytes / read, Counter::kIsIterationInvariantRate);
+  state.counters["GB/s"] = Counter(bytes * 1e-9, Counter::kIsIterationInvariantRate);
+  state.counters["of_limit"] = share.median();
 }
 
 }  // namespace

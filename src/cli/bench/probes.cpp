@@ -34,14 +34,19 @@ double seconds_of_threads(std::uint32_t threads, const Work& work) {
   return wall_seconds() - begin;
 }
 
-// End to end, as kernels read weights: every line is asked for in time, which gives a sixth more than what a processor fetches ahead
-// by itself; four sums, so that no addition waits for the one before.
+// End to end, as kernels read weights: every line is asked for in time, into the second-level cache and then into the first-level
+// one, which gives up to half more than what a processor fetches ahead by itself; four sums, so that no addition waits for
+// the one before.
 __attribute__((target("avx2"))) void read_words(const std::uint64_t* words, std::size_t count) {
-  constexpr std::size_t kVector = 4, kSums = 4, kLineWords = 8, kAheadWords = (16 << 10) / sizeof(std::uint64_t);
+  constexpr std::size_t kVector = 4, kSums = 4, kLineWords = 8;
+  constexpr std::size_t kMemoryAheadWords = (8 << 10) / sizeof(std::uint64_t);
+  constexpr std::size_t kCacheAheadWords = (4 << 10) / sizeof(std::uint64_t);
   __m256i sums[kSums] = {};
   for (std::size_t i = 0; i + kSums * kVector <= count; i += kSums * kVector) {
-    for (std::size_t line = 0; line < kSums * kVector; line += kLineWords)
-      __builtin_prefetch(words + i + kAheadWords + line, 0, 2);
+    for (std::size_t line = 0; line < kSums * kVector; line += kLineWords) {
+      __builtin_prefetch(words + i + kMemoryAheadWords + line, 0, 2);
+      __builtin_prefetch(words + i + kCacheAheadWords + line, 0, 3);
+    }
 #pragma GCC unroll 4
     for (std::size_t s = 0; s < kSums; ++s)
       sums[s] =
