@@ -11,8 +11,9 @@ namespace {
 
 // Work below which waking another thread costs more than it saves, in multiply-adds.
 constexpr std::size_t kGrainProducts = 1u << 16;
-// Many rows are read again by every part, which therefore has so many groups at least, and a sixteenth of what a thread does at most.
-constexpr std::size_t kManyRows = 16, kGroupsTogether = 8, kPartsOfThread = 16;
+// Many rows are read again by every part, which therefore has so many groups at least, and a sixteenth of what a thread does at most;
+// pairs of groups, which kernels multiply together.
+constexpr std::size_t kManyRows = 16, kPairsTogether = 4, kPartsOfThread = 16;
 
 }  // namespace
 
@@ -32,7 +33,7 @@ void project(const CpuStream& stream, const ProjectionInput& input, std::span<co
   }
   std::size_t grain = kGrainProducts / (kPackRows * width * input.rows) + 1;
   if (input.rows >= kManyRows)
-    grain = std::max(grain, std::min(kGroupsTogether, units / (kPartsOfThread * stream.pool.threads_count())));
+    grain = std::max(grain, 2 * std::min(kPairsTogether, units / (2 * kPartsOfThread * stream.pool.threads_count())));
   stream.pool.run(units, grain, [&](Range range, std::size_t) {
     std::size_t first = 0;  // unit where this projection begins
     for (const Projection& p : projections) {

@@ -96,9 +96,9 @@ LLORCH_INLINE void store_outputs(const MatmulArgs& args, std::size_t row, std::s
   }
 }
 
-// kGroups x kRows outputs groups: two sums each, even and odd k, added at the end. kAsks: the weights come from memory.
-template <class Weights, int kGroups, int kRows, bool kAsks = false>
-inline void float_tile(const MatmulArgs& args, std::size_t group, std::size_t row) {
+// kGroups x kRows outputs groups: two sums each, even and odd k, added at the end. `asks`: the weights come from memory.
+template <class Weights, int kGroups, int kRows>
+inline void float_tile(const MatmulArgs& args, std::size_t group, std::size_t row, bool asks) {
   using Element = typename Weights::Element;
   const Element* w[kGroups];
   for (int g = 0; g < kGroups; ++g)
@@ -121,7 +121,7 @@ inline void float_tile(const MatmulArgs& args, std::size_t group, std::size_t ro
   };
   std::size_t k = 0;
   for (; k + 1 < depth; k += 2) {
-    if constexpr (kAsks) {
+    if (asks) {
       for (const Element* of : w)
         ask_ahead(reinterpret_cast<const std::uint8_t*>(of + k * kPackRows), 2 * kPackRows * sizeof(Element));
     }
@@ -162,7 +162,7 @@ inline void float_matmul(const MatmulArgs& args, Range groups) {
   if (args.rows <= kFloatTileRows) {  // memory is what they wait for: its lines are read in their order
     for (std::size_t g = groups.begin; g < groups.end; ++g)
       last_tile<kFloatTileRows>(args.rows, 0, [&](auto tile, std::size_t row) {
-        float_tile<Weights, 1, decltype(tile)::value, true>(args, g, row);
+        float_tile<Weights, 1, decltype(tile)::value>(args, g, row, true);
       });
     return;
   }
@@ -172,12 +172,12 @@ inline void float_matmul(const MatmulArgs& args, Range groups) {
     if constexpr (kFloatTileGroups > 1) {
       for (; g + kFloatTileGroups <= groups.end; g += kFloatTileGroups)
         for_row_tiles<kFloatTileRows>({panel, end}, [&](auto tile, std::size_t row) {
-          float_tile<Weights, kFloatTileGroups, decltype(tile)::value>(args, g, row);
+          float_tile<Weights, kFloatTileGroups, decltype(tile)::value>(args, g, row, row == panel);
         });
     }
     for (; g < groups.end; ++g)
       for_row_tiles<kFloatTileRows>({panel, end}, [&](auto tile, std::size_t row) {
-        float_tile<Weights, 1, decltype(tile)::value>(args, g, row);
+        float_tile<Weights, 1, decltype(tile)::value>(args, g, row, row == panel);
       });
   }
 }
