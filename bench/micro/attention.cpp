@@ -1,8 +1,7 @@
 // Attention on one thread, its cache in scattered pages. Of one decoded token: many caches in turn, so that each comes from memory.
 // Of a chunk of a prompt, the last of its positions: one cache.
-// Counters: Gop/s, multiply-adds; of_limit, their share of what the widest FMA does from registers, probed between
-// iterations; GB/s,
-// bytes of the cache that were used, each counted once.
+// Counters: Gop/s, multiply-adds; of_limit, their share of what the widest FMA does from registers,
+// probed between iterations; GB/s, bytes of the cache that were used, each counted once.
 // Usage: attention_bench [--benchmark_filter=latent/avx512/32768]. Names: kind/instruction set/positions. Kinds: `latent`,
 // 16 heads over a shared row of 512 + 64; `gqaN`, N query heads for each of 4 heads of 64 keys and values; `chunkN`, the same for
 // 64 rows.
@@ -90,7 +89,7 @@ void attend(benchmark::State& state, const Case& c) {
   std::vector<std::uint32_t> position(c.rows);
   std::iota(position.begin(), position.end(), static_cast<std::uint32_t>(c.positions - c.rows));
   std::size_t next = 0;
-  llorch::bench::ShareOfLimit share(llorch::bench::kPeakSeconds);
+  llorch::bench::ShareOfLimit share(llorch::bench::kProductSlice);
   const auto attend_once = [&] {
     const KvPages pages{.pages = caches.pages.data() + next * caches.pages_each,
                         .pages_stride = caches.pages_each,

@@ -1,6 +1,6 @@
 // Matrix products of every weight type that weighs, on one thread: weights streamed from memory at few rows, held in caches at
-// many. Counter: of_limit, the share of what limits it, probed between iterations: up to eight rows, weight bytes over what the
-// machine reads from memory; for more, multiply-adds over what its widest 8-bit dot product (for float weights: its FMA) does
+// many. Counters: Gop/s, multiply-adds; GB/s, weight bytes; of_limit, probed between iterations: of up to eight rows the
+// share of what one thread reads from memory, of more that of what its widest 8-bit dot product (for float weights: its FMA) does
 // from registers.
 // Usage: matmul_bench [--benchmark_filter=q4_k/avx512/512]. Names: type/instruction set/rows. LLORCH_BENCH_DEPTH sets the
 // width of a row.
@@ -35,7 +35,7 @@ using llorch::bench::ShareOfLimit;
 using llorch::cli::bench::ReadProbe;
 
 constexpr std::uint32_t kDepth = 2048, kRows = 5632;  // of the matrix: one of a 1.1B llama
-constexpr std::size_t kFewRows = 8;                   // memory limits them
+constexpr std::size_t kFewRows = 8;                   // held against memory
 constexpr int kBatches[] = {1, 2, 4, 7, 8, 16, 32, 64, 512};  // rows of activations
 
 // 2 MiB pages before the first touch, as CpuBackend asks for.
@@ -61,6 +61,16 @@ struct Stored {
   }
 };
 
+// Of a buffer that no cache holds; what is available changes as buffers are made.
+std::uint64_t stream_bytes() {
+  static const std::uint64_t bytes = llorch::cli::bench::read_probe_bytes();
+  return bytes;
+}
+double read_rate() {
+  static const ReadProbe reads(stream_bytes());
+  return reads.bytes_per_s(1);
+}
+
 // Random codes; factors are small numbers, so that no sum overflows.
 Stored make_matrix(DType dtype, std::uint32_t depth) {
   Stored m{.shape = {.dtype = dtype, .rows = kRows, .cols = depth}, .lines = {}};
@@ -69,7 +79,7 @@ Stored make_matrix(DType dtype, std::uint32_t depth) {
   std::mt19937 random(7);
   for (std::uint16_t& bits : stored) bits = static_cast<std::uint16_t>(random() & 0x9FFF);  // below 2 as binary16
   const std::size_t bytes = compute::cpu::packed_bytes(m.shape);
-  m.copies = std::max<std::size_t>(1, llorch::cli::bench::read_probe_bytes() / bytes);
+  m.copies = std::max<std::size_t>(1, stream_bytes() / bytes);
   const std::size_t lines = (m.copies * bytes + 64) / sizeof(std::uint64_t);
   m.lines = in_large_pages<std::uint64_t>(lines);
   auto* first = const_cast<std::byte*>(m.data(0));
@@ -103,8 +113,10 @@ struct Case {
 void multiply(benchmark::State& state, const Case& c) {
   // Cases of a type follow each other.
   static Stored matrix;
-  static const ReadProbe reads(llorch::cli::bench::read_probe_bytes());
-  if (matrix.lines.empty() || matrix.shape.dtype != c.dtype) matrix = make_matrix(c.dtype, c.depth);
+  if (matrix.lines.empty() || matrix.shape.dtype != c.dtype) {
+    matrix = {};  // before there are two
+    matrix = make_matrix(c.dtype, c.depth);
+  }
   const Kernels& kernels = compute::cpu::kernels(c.isa);
   Activations activations(c.batch, c.depth);
   if (plan::is_quantized(c.dtype))
@@ -113,8 +125,8 @@ void multiply(benchmark::State& state, const Case& c) {
   const double products = static_cast<double>(c.batch) * kRows * c.depth;
   const double bytes = static_cast<double>(compute::cpu::packed_bytes(matrix.shape));
   const bool few = c.batch <= kFewRows;
-  const auto limit = [&] { return few ? reads.bytes_per_s(1) : peak_rate(c.isa, plan::is_quantized(c.dtype)); };
-  ShareOfLimit share(few ? llorch::bench::kReadSeconds : llorch::bench::kPeakSeconds);
+  const auto limit = [&] { return few ? read_rate() : peak_rate(c.isa, plan::is_quantized(c.dtype)); };
+  ShareOfLimit share(few ? llorch::bench::kReadSlice : llorch::bench::kProductSlice);
   std::size_t copy = 0;
   const auto multiply_once = [&] {
     const PackedMatrix w = compute::cpu::packed_view(matrix.shape, matrix.data(copy));

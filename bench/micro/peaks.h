@@ -1,6 +1,6 @@
 #pragma once
-// The limits that micro benches hold kernels against. A limit is probed between iterations, because other programs on the machine
-// slow both by the second: a mean against the best minute of a limit says nothing of the kernel.
+// The limits that micro benches hold kernels against. A limit is probed between iterations, because other programs slow both,
+// by different amounts within a second: a mean against the best of several probes says how loud the machine was.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -12,8 +12,8 @@
 
 namespace llorch::bench {
 
-// Seconds that a probe takes, about.
-inline constexpr double kPeakSeconds = 0.01, kReadSeconds = 0.1;
+// Seconds of work between two probes, about what a probe takes: of products, of reads.
+inline constexpr double kProductSlice = 0.01, kReadSlice = 0.1;
 
 // Multiply-adds per second of one thread from registers, now.
 inline double peak_rate(engine::compute::cpu::host::Isa isa, bool quantized) {

@@ -34,9 +34,9 @@ double seconds_of_threads(std::uint32_t threads, const Work& work) {
   return wall_seconds() - begin;
 }
 
-// End to end, as kernels read weights: every line is asked for in time, into the second-level cache and then into the first-level
-// one, which gives up to half more than what a processor fetches ahead by itself; four sums, so that no addition waits for
-// the one before.
+// End to end: every line is asked for in time, into the second-level cache and then into the first-level one, as kernels read
+// weights. Where a loop without asks had 1, one that asks 16 KiB ahead had 1.39, one that asks 16 and 4 KiB ahead 1.46, 8 and 4 KiB 1.51.
+// Four sums, so that no addition waits for the one before.
 __attribute__((target("avx2"))) void read_words(const std::uint64_t* words, std::size_t count) {
   constexpr std::size_t kVector = 4, kSums = 4, kLineWords = 8;
   constexpr std::size_t kMemoryAheadWords = (8 << 10) / sizeof(std::uint64_t);

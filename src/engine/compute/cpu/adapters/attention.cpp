@@ -26,8 +26,6 @@ static_assert(kPagePositions == plan::kPageTokens);
 // Work below which a region stays on the caller: rows of the row-wise part, multiply-adds of the attention proper.
 constexpr std::size_t kGrainRows = 4;
 constexpr std::size_t kGrainProducts = 1u << 15;
-// Units are dealt out in turn to so many lanes per thread.
-constexpr std::size_t kUnitsPerThread = host::ThreadPool::kLanesPerThread;
 
 // Column ranges of the projected rows [T, q | k | v].
 KvLayout kv_layout(const AttentionParams& p) {
@@ -354,7 +352,7 @@ void attend_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const At
   const std::size_t keys = keys_max(ctx, p), stride = scores_stride(keys);
   // A tile of rows shares its pages; there are several units for every thread all the same.
   const std::size_t fitting = std::min(scratch.thread_scores / stride, kTileQueries) / heads;
-  const std::size_t row_tile = std::clamp<std::size_t>(rows * p.kv_heads / (kUnitsPerThread * threads), 1, fitting);
+  const std::size_t row_tile = std::clamp<std::size_t>(rows * p.kv_heads / (kLanesPerThread * threads), 1, fitting);
   const std::size_t units = (rows + row_tile - 1) / row_tile * p.kv_heads;
   const AttentionArgs all{.layout = kv_layout(p),
                           .pages = kv_pages(ctx, insn, scratch),
@@ -374,7 +372,7 @@ void attend_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const At
                           .row_tile = row_tile,
                           .scores_stride = stride};
   const std::size_t products = rows * p.heads * (p.d_qk + p.d_v) * keys;
-  const std::size_t lanes = products < kGrainProducts ? 1 : std::min(units, kUnitsPerThread * threads);
+  const std::size_t lanes = products < kGrainProducts ? 1 : std::min(units, kLanesPerThread * threads);
   // Later rows see more keys, so units are dealt out in turn.
   stream.pool.run(lanes, 1, [&](Range range, std::size_t thread) {
     AttentionArgs args = all;

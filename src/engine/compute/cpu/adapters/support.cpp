@@ -11,11 +11,17 @@ namespace {
 
 // Work below which waking another thread costs more than it saves, in multiply-adds.
 constexpr std::size_t kGrainProducts = 1u << 16;
-// Many rows are read again by every part, which therefore has so many groups at least, and a sixteenth of what a thread does at most;
-// pairs of groups, which kernels multiply together.
-constexpr std::size_t kManyRows = 16, kPairsTogether = 4, kPartsOfThread = 16;
+constexpr std::size_t kFewRows = 8;  // more are multiplied in pairs of groups
 
 }  // namespace
+
+std::size_t grain_of_groups(const CpuStream& stream, std::size_t groups, std::size_t width, std::size_t rows,
+                            std::size_t parts, std::size_t most) {
+  const std::size_t grain = kGrainProducts / (kPackRows * width * rows) + 1;
+  if (rows <= kFewRows) return grain;
+  const std::size_t pairs = std::min(groups / (parts * stream.pool.threads_count()), most) / 2;
+  return 2 * std::max((grain + 1) / 2, pairs);
+}
 
 void project(const CpuStream& stream, const ProjectionInput& input, std::span<const Projection> projections) {
   ASSERT(!projections.empty() && projections.size() <= 4, "{}", projections.size());
@@ -31,9 +37,7 @@ void project(const CpuStream& stream, const ProjectionInput& input, std::span<co
     stream.pool.run(input.rows, kGrainProducts / 8 / width + 1,
                     [&](Range rows, std::size_t) { stream.kernels.quantize(args, rows); });
   }
-  std::size_t grain = kGrainProducts / (kPackRows * width * input.rows) + 1;
-  if (input.rows >= kManyRows)
-    grain = std::max(grain, 2 * std::min(kPairsTogether, units / (2 * kPartsOfThread * stream.pool.threads_count())));
+  const std::size_t grain = grain_of_groups(stream, units, width, input.rows);
   stream.pool.run(units, grain, [&](Range range, std::size_t) {
     std::size_t first = 0;  // unit where this projection begins
     for (const Projection& p : projections) {

@@ -46,6 +46,15 @@ struct ProjectionInput {
   std::size_t y_stride = 0;
   bool has_quantized = false;  // whoever made the rows has filled it, which pays: they come from the first-level cache
 };
+// Into how many lanes for every thread units are dealt out in turn that cost more the later they come.
+inline constexpr std::size_t kLanesPerThread = 4;
+
+// Groups of weights that make a part of their product with `rows` rows at least: work worth waking a thread for. Every part of a product
+// of many rows reads all of them again, so it has `most` groups at least, or less where they would be more than a share of 1/`parts` of
+// what a thread does; pairs, which kernels multiply together.
+std::size_t grain_of_groups(const CpuStream& stream, std::size_t groups, std::size_t width, std::size_t rows,
+                            std::size_t parts = 16, std::size_t most = 8);
+
 // Up to four projections in one parallel region.
 void project(const CpuStream& stream, const ProjectionInput& input, std::span<const Projection> projections);
 

@@ -1,13 +1,11 @@
 #pragma once
 // Persistent threads for data-parallel kernels. Whoever is free takes a share of what is left of a region, so shares become
-// shorter towards its end (guided self-scheduling, Polychronopoulos and Kuck 1987): a thread that the operating system holds
-// back, because other programs want the core, holds up the others little, and threads of unequal speed end nearly together. Which
-// thread computes what therefore varies; results never depend on it.
-#include <algorithm>
+// shorter towards its end (guided self-scheduling, Polychronopoulos and Kuck 1987). A part is at most half of a thread's even share:
+// so much can a thread hold up the others that the operating system holds back, because other programs want the core. Threads of
+// unequal speed end nearly together. Which thread computes what therefore varies; results never depend on it.
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <thread>
 #include <vector>
 
@@ -18,11 +16,8 @@ namespace llorch::engine::compute::cpu::host {
 // Thread rule: run() is called by one thread at a time, never from inside a region.
 class ThreadPool {
  public:
-  static constexpr std::size_t kThreadsMax = 0xffff;
-  // A part is what is left, divided by so many for every thread.
+  // A part is what is left, divided by this times the threads.
   static constexpr std::size_t kSharesPerThread = 2;
-  // For callers whose units cost more the later they come: into how many lanes for every thread they deal them out in turn.
-  static constexpr std::size_t kLanesPerThread = 4;
 
   // `threads_count` >= 1 counts the caller of run(): a pool of one starts no thread.
   explicit ThreadPool(std::size_t threads_count);

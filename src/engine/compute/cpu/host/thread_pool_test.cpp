@@ -32,9 +32,14 @@ TEST(ThreadPool, RangesShrinkTowardsTheEnd) {
   for (const std::size_t threads : {2u, 3u, 8u}) {
     ThreadPool pool(threads);
     for (const std::size_t grain : {1u, 3u}) {
-      for (const std::size_t count : {2u, 7u, 64u, 4099u}) {
+      for (const std::size_t count : {2u, 7u, 64u, 4099u, 70'000u}) {
+        std::vector<int> seen(count);
         std::vector<std::size_t> lengths(count);  // where a range begins; plain, as above
-        pool.run(count, grain, [&](Range range, std::size_t) { lengths[range.begin] = range.end - range.begin; });
+        pool.run(count, grain, [&](Range range, std::size_t) {
+          lengths[range.begin] = range.end - range.begin;
+          for (std::size_t i = range.begin; i < range.end; ++i) ++seen[i];
+        });
+        ASSERT_EQ(seen, std::vector<int>(count, 1)) << threads << " threads, grain " << grain;
         for (std::size_t begin = 0; begin < count; begin += lengths[begin]) {
           const std::size_t grains_left = (count - begin + grain - 1) / grain;
           const std::size_t share = std::max<std::size_t>(1, grains_left / (ThreadPool::kSharesPerThread * threads));
@@ -62,7 +67,8 @@ TEST(ThreadPool, LateThreadsTakeNothingTwice) {
   ThreadPool pool(16);
   std::vector<std::size_t> owners(16);
   for (std::size_t round = 1; round <= 5000; ++round) {
-    const std::size_t count = 2 + round % 15;
+    const std::size_t count =
+        round % 2 == 0 ? 2 + round % 15 : 32 * (1 + round % 5);  // ranges of one unit, and of several
     std::vector<std::size_t> done(count);  // plain: a range run twice or after the end is a race or a wrong sum
     pool.run(count, 1, [&](Range range, std::size_t thread) {
       owners[thread] = round;

@@ -226,8 +226,8 @@ LLORCH_INLINE std::size_t least(std::size_t a, std::size_t b) { return a < b ? a
 
 // Weights that are read once are asked for in two stages, every line of them: from memory into the second-level cache, and from
 // there into the first-level one. A line left out breaks the walk that the processor fetches by itself. Without the second stage
-// their loads queue for the few places of lines on their way to the first-level cache, which asks of the first hold for as
-// long as memory takes: Q4_K then had a tenth less than a plain read.
+// their loads queue for the few fill buffers of the first-level cache, which asks of the first stage hold for as long as memory
+// takes: Q4_K then had a tenth less than a loop that only reads.
 inline constexpr std::size_t kMemoryAheadBytes = 16 << 10, kCacheAheadBytes = 4 << 10;
 LLORCH_INLINE void ask_ahead(const std::uint8_t* p, std::size_t bytes) {
   for (std::size_t i = 0; i < bytes; i += 64) {

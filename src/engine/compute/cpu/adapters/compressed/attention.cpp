@@ -220,9 +220,8 @@ class Attention {
                                       .scores_stride = scratch_.keys_max};
     const std::size_t units = rows_ * ((p_.heads + kCompressedHeads - 1) / kCompressedHeads);
     const std::size_t products = rows_ * p_.heads * 2 * p_.d_head * keys_attended(p_, context_);
-    const std::size_t lanes = products < kGrainProducts
-                                  ? 1
-                                  : std::min(units, host::ThreadPool::kLanesPerThread * stream_.pool.threads_count());
+    const std::size_t lanes =
+        products < kGrainProducts ? 1 : std::min(units, kLanesPerThread * stream_.pool.threads_count());
     // Later rows see more, so units are dealt out in turn.
     stream_.pool.run(lanes, 1, [&](Range range, std::size_t thread) {
       CompressedAttentionArgs args = all;

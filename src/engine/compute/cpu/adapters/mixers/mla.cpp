@@ -200,7 +200,7 @@ void attend_latent(const ExecutionContext& ctx, const PreparedInsn& insn, const 
   const std::size_t last = *std::max_element(ctx.positions + rows.begin, ctx.positions + rows.end);
   const std::size_t products = count * p.heads * (scratch.widths.key + p.kv_lora) * (last + 1);
   const std::size_t lanes =
-      products < kGrainProducts ? 1 : std::min(units, host::ThreadPool::kLanesPerThread * stream.pool.threads_count());
+      products < kGrainProducts ? 1 : std::min(units, kLanesPerThread * stream.pool.threads_count());
   // Later rows see more positions, so units are dealt out in turn.
   stream.pool.run(lanes, 1, [&](Range range, std::size_t thread) {
     LatentAttentionArgs args = all;

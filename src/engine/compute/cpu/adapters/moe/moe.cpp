@@ -25,11 +25,8 @@ using plan::StepLimits;
 
 namespace {
 
-// Work below which a region stays on the caller: elements (an exponential each), multiply-adds.
+// Elements (an exponential each) below which a region stays on the caller.
 constexpr std::size_t kGrainElements = 1u << 13;
-// A part of the products takes this share of the outputs, divided by the threads, at least.
-constexpr std::size_t kSmallestShare = 8;
-constexpr std::size_t kGrainProducts = 1u << 16;
 
 // A pair is a row and one expert it chose. Experts are worked on in batches of at most max(pairs of one expert, this) pairs:
 // enough for all choices of a small step to share their parallel regions, while a large step needs no k-fold copy of its rows.
@@ -261,10 +258,10 @@ class Moe {
   // part takes the same share of every expert's outputs: experts differ in rows, so whole ones would not balance.
   void multiply(const Batch& batch, std::span<const CpuWeight* const> stacks, const MatmulArgs& all) {
     const std::size_t groups = stacks[0]->matrix.groups(), outputs = stacks[0]->matrix.rows;
-    const std::size_t products =
-        stacks.size() * (batch.pairs.end - batch.pairs.begin) * outputs * stacks[0]->matrix.cols;
-    const std::size_t grain =
-        products < kGrainProducts ? groups : groups / (kSmallestShare * stream_.pool.threads_count()) + 1;
+    // A part visits every expert, each with few rows: parts are larger than those of one matrix.
+    constexpr std::size_t kParts = 8;
+    const std::size_t grain = grain_of_groups(stream_, groups, stacks[0]->matrix.cols,
+                                              stacks.size() * (batch.pairs.end - batch.pairs.begin), kParts, groups);
     stream_.pool.run(groups, grain, [&](Range share, std::size_t) {
       for (std::size_t e = batch.experts.begin; e < batch.experts.end; ++e) {
         if (pairs_of(e) == 0) continue;
