@@ -23,9 +23,8 @@ namespace {
 
 static_assert(kPagePositions == plan::kPageTokens);
 
-// Work below which a region stays on the caller: rows of the row-wise part, multiply-adds of the attention proper.
+// Rows of the row-wise part below which a region stays on the caller.
 constexpr std::size_t kGrainRows = 4;
-constexpr std::size_t kGrainProducts = 1u << 15;
 
 // Column ranges of the projected rows [T, q | k | v].
 KvLayout kv_layout(const AttentionParams& p) {
@@ -372,14 +371,11 @@ void attend_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const At
                           .row_tile = row_tile,
                           .scores_stride = stride};
   const std::size_t products = rows * p.heads * (p.d_qk + p.d_v) * keys;
-  const std::size_t lanes = products < kGrainProducts ? 1 : std::min(units, kLanesPerThread * threads);
-  // Later rows see more keys, so units are dealt out in turn.
-  stream.pool.run(lanes, 1, [&](Range range, std::size_t thread) {
+  attend_units(stream, units, products, stream.kernels.attention, [&](std::size_t thread) {
     AttentionArgs args = all;
     args.scores = scratch.scores + thread * scratch.thread_scores;
     args.widened = scratch.widened + thread * widened_floats(p);
-    for (std::size_t lane = range.begin; lane < range.end; ++lane)
-      for (std::size_t unit = lane; unit < units; unit += lanes) stream.kernels.attention(args, {unit, unit + 1});
+    return args;
   });
 }
 

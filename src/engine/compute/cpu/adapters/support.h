@@ -1,5 +1,6 @@
 #pragma once
 // What the adapters share: the workspace arena, projections, load-time checks.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -46,8 +47,8 @@ struct ProjectionInput {
   std::size_t y_stride = 0;
   bool has_quantized = false;  // whoever made the rows has filled it, which pays: they come from the first-level cache
 };
-// Into how many lanes for every thread units are dealt out in turn that cost more the later they come.
-inline constexpr std::size_t kLanesPerThread = 4;
+// Up to four projections in one parallel region.
+void project(const CpuStream& stream, const ProjectionInput& input, std::span<const Projection> projections);
 
 // Groups of weights that make a part of their product with `rows` rows at least: work worth waking a thread for. Every part of a product
 // of many rows reads all of them again, so it has `most` groups at least, or less where they would be more than a share of 1/`parts` of
@@ -55,8 +56,21 @@ inline constexpr std::size_t kLanesPerThread = 4;
 std::size_t grain_of_groups(const CpuStream& stream, std::size_t groups, std::size_t width, std::size_t rows,
                             std::size_t parts = 16, std::size_t most = 8);
 
-// Up to four projections in one parallel region.
-void project(const CpuStream& stream, const ProjectionInput& input, std::span<const Projection> projections);
+// Attention of `units` units, `products` multiply-adds together: kernel(args of the thread, one unit). Later units see more positions
+// and cost more, so they are dealt out in turn to several lanes for every thread; few products stay on the caller.
+inline constexpr std::size_t kLanesPerThread = 4;
+template <class Kernel, class ArgsOfThread>
+void attend_units(const CpuStream& stream, std::size_t units, std::size_t products, const Kernel& kernel,
+                  const ArgsOfThread& args_of) {
+  constexpr std::size_t kGrainProducts = 1u << 15;
+  const std::size_t lanes =
+      products < kGrainProducts ? 1 : std::min(units, kLanesPerThread * stream.pool.threads_count());
+  stream.pool.run(lanes, 1, [&](Range range, std::size_t thread) {
+    const auto args = args_of(thread);
+    for (std::size_t lane = range.begin; lane < range.end; ++lane)
+      for (std::size_t unit = lane; unit < units; unit += lanes) kernel(args, {unit, unit + 1});
+  });
+}
 
 // The kernels' name of an activation.
 Activation kernel_activation(plan::Activation act);

@@ -159,18 +159,12 @@ inline constexpr std::size_t kRowPanel = 96;
 
 template <class Weights>
 inline void float_matmul(const MatmulArgs& args, Range groups) {
-  if (args.rows <= kFloatTileRows) {  // memory is what they wait for: its lines are read in their order
-    for (std::size_t g = groups.begin; g < groups.end; ++g)
-      last_tile<kFloatTileRows>(args.rows, 0, [&](auto tile, std::size_t row) {
-        float_tile<Weights, 1, decltype(tile)::value>(args, g, row, true);
-      });
-    return;
-  }
   for (std::size_t panel = 0; panel < args.rows; panel += kRowPanel) {
     const std::size_t end = panel + kRowPanel < args.rows ? panel + kRowPanel : args.rows;
     std::size_t g = groups.begin;
+    // What one tile of rows waits for is memory: it reads the lines of a group in their order.
     if constexpr (kFloatTileGroups > 1) {
-      for (; g + kFloatTileGroups <= groups.end; g += kFloatTileGroups)
+      for (; args.rows > kFloatTileRows && g + kFloatTileGroups <= groups.end; g += kFloatTileGroups)
         for_row_tiles<kFloatTileRows>({panel, end}, [&](auto tile, std::size_t row) {
           float_tile<Weights, kFloatTileGroups, decltype(tile)::value>(args, g, row, row == panel);
         });

@@ -21,9 +21,8 @@ using plan::StepLimits;
 
 namespace {
 
-// Work below which a region stays on the caller: rows of the row-wise part, multiply-adds of attention.
+// Rows of the row-wise part below which a region stays on the caller.
 constexpr std::size_t kGrainRows = 4;
-constexpr std::size_t kGrainProducts = 1u << 15;
 
 std::size_t rounded(std::size_t count) { return (count + 15) / 16 * 16; }
 
@@ -220,16 +219,11 @@ class Attention {
                                       .scores_stride = scratch_.keys_max};
     const std::size_t units = rows_ * ((p_.heads + kCompressedHeads - 1) / kCompressedHeads);
     const std::size_t products = rows_ * p_.heads * 2 * p_.d_head * keys_attended(p_, context_);
-    const std::size_t lanes =
-        products < kGrainProducts ? 1 : std::min(units, kLanesPerThread * stream_.pool.threads_count());
-    // Later rows see more, so units are dealt out in turn.
-    stream_.pool.run(lanes, 1, [&](Range range, std::size_t thread) {
+    attend_units(stream_, units, products, stream_.kernels.compressed_attention, [&](std::size_t thread) {
       CompressedAttentionArgs args = all;
       args.keys = scratch_.keys + thread * scratch_.keys_max;
       args.scores = scratch_.scores + thread * kCompressedHeads * scratch_.keys_max;
-      for (std::size_t lane = range.begin; lane < range.end; ++lane)
-        for (std::size_t unit = lane; unit < units; unit += lanes)
-          stream_.kernels.compressed_attention(args, {unit, unit + 1});
+      return args;
     });
   }
 

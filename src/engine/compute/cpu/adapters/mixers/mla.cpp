@@ -22,9 +22,8 @@ using plan::StepLimits;
 
 namespace {
 
-// Work below which a region stays on the caller: rows of the row-wise part, multiply-adds of the rest.
+// Rows of the row-wise part below which a region stays on the caller.
 constexpr std::size_t kGrainRows = 4;
-constexpr std::size_t kGrainProducts = 1u << 15;
 // Rows that are in the compressed space at a time: there a row is heads * (kv_lora + d_rope) wide, 288 KiB for 128 heads
 // of 576. A pass over k_b and v_b per 32 rows is shared well enough.
 constexpr std::size_t kLatentRows = 32;
@@ -199,16 +198,11 @@ void attend_latent(const ExecutionContext& ctx, const PreparedInsn& insn, const 
   const std::size_t units = units_of();
   const std::size_t last = *std::max_element(ctx.positions + rows.begin, ctx.positions + rows.end);
   const std::size_t products = count * p.heads * (scratch.widths.key + p.kv_lora) * (last + 1);
-  const std::size_t lanes =
-      products < kGrainProducts ? 1 : std::min(units, kLanesPerThread * stream.pool.threads_count());
-  // Later rows see more positions, so units are dealt out in turn.
-  stream.pool.run(lanes, 1, [&](Range range, std::size_t thread) {
+  attend_units(stream, units, products, stream.kernels.latent_attention, [&](std::size_t thread) {
     LatentAttentionArgs args = all;
     args.unit_heads = unit_heads;
     args.scores = scratch.scores + thread * kLatentHeads * scratch.scores_stride;
-    for (std::size_t lane = range.begin; lane < range.end; ++lane)
-      for (std::size_t unit = lane; unit < units; unit += lanes)
-        stream.kernels.latent_attention(args, {unit, unit + 1});
+    return args;
   });
 }
 
