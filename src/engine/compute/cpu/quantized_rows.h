@@ -22,7 +22,7 @@ struct alignas(64) QuantizedBlock {
   float minus_scaled_sum;           // -scale times the sum of all q, what mins multiply
   float minus_scaled_half_sums[2];  // of q[0..15] and q[16..31]
   // What integer sums of codes with an offset begin with, of all q, of q[0..15] and of q[16..31], in the form that the products of
-  // the instruction set take (begin_of()).
+  // the instruction set take (begins_of()).
   std::int32_t begin, half_begins[2];
 };
 static_assert(sizeof(QuantizedBlock) == 64);

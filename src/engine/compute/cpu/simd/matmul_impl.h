@@ -10,40 +10,39 @@ LLORCH_INLINE float to_22_bits(float x) {
   return x;
 }
 
-// Stores 32 lanes as int8. Of both halves: the sums of those with index mod 4 in {0, 1}, and of those in {2, 3}, signs turned.
-// REQUIRES every lane in [-127, 127].
-LLORCH_INLINE void store_q(std::int8_t* q, I32x16 low, I32x16 high, std::int16_t (&halves)[2][2]) {
+// What integer sums of codes with an offset begin with. `minus_pairs`: minus the sum of q at indices mod 4 in {0, 1}, and beside it
+// of those in {2, 3}; `minus_sums`: both together. Of codes plus 128 what takes 128 off; sums of pairs begin with both numbers, side
+// by side, times their offset.
+LLORCH_INLINE __m256i begins_of(__m256i minus_pairs, __m256i minus_sums) {
+  if constexpr (kSignedCodes) return minus_pairs;
+  return _mm256_add_epi32(_mm256_slli_epi32(minus_sums, 7), _mm256_set1_epi32(kSumBaseBits));
+}
+
+// Stores 32 lanes as int8, their scale, and what is made of both: all fields of a block are one vector of eight lanes. REQUIRES
+// every lane in [-127, 127].
+LLORCH_INLINE void store_block(QuantizedBlock& block, I32x16 low, I32x16 high, float scale) {
   const __m256i bytes = _mm256_set_m128i(to_bytes(high), to_bytes(low));
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(q), bytes);
+  // Of each half of the block, in all its lanes: minus the sum of q at indices mod 4 in {0, 1}, and beside it of those in {2, 3}.
   __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), bytes);
   pairs = _mm256_add_epi16(pairs, _mm256_shuffle_epi32(pairs, 0x4E));
   pairs = _mm256_add_epi16(pairs, _mm256_shuffle_epi32(pairs, 0xB1));
   pairs = _mm256_sub_epi16(_mm256_setzero_si256(), pairs);
-  const std::int32_t words[2] = {_mm256_cvtsi256_si32(pairs), _mm256_extract_epi32(pairs, 4)};
-  __builtin_memcpy(halves, words, sizeof words);
-}
-
-// What integer sums of codes with an offset begin with, from the sums of q at indices mod 4 in {0, 1} and in {2, 3}, signs turned:
-// of codes plus 128 what takes 128 off; sums of pairs begin with both numbers, side by side, times their offset.
-LLORCH_INLINE std::int32_t begin_of(int minus_low, int minus_high) {
-  if constexpr (kSignedCodes)
-    return (minus_low & 0xffff) | static_cast<std::int32_t>(static_cast<std::uint32_t>(minus_high) << 16);
-  return kSumBaseBits + 128 * (minus_low + minus_high);
-}
-
-// Stores lanes and what is made of their sums; block.scale stands.
-LLORCH_INLINE void store_block(QuantizedBlock& block, I32x16 low, I32x16 high) {
-  std::int16_t halves[2][2];
-  store_q(block.q, low, high, halves);
-  std::int32_t half_sums[2];
-  for (int i = 0; i < 2; ++i) {
-    half_sums[i] = halves[i][0] + halves[i][1];
-    block.minus_scaled_half_sums[i] = block.scale * static_cast<float>(half_sums[i]);
-    block.half_begins[i] = begin_of(halves[i][0], halves[i][1]);
-  }
-  block.minus_scaled_sum = block.scale * static_cast<float>(half_sums[0] + half_sums[1]);
-  block.minus_base = -kSumBase * block.scale;
-  block.begin = begin_of(halves[0][0] + halves[1][0], halves[0][1] + halves[1][1]);
+  const __m256i both = _mm256_add_epi16(pairs, _mm256_permute4x64_epi64(pairs, 0x4E));
+  // scale, minus_base, all, first half, second half, all, first half, second half
+  const __m256i halves = _mm256_permutevar8x32_epi32(pairs, _mm256_setr_epi32(0, 0, 0, 0, 4, 0, 0, 4));
+  const __m256i minus_pairs = _mm256_blend_epi32(halves, both, 0b00100100);
+  const __m256i minus_sums = _mm256_madd_epi16(minus_pairs, _mm256_set1_epi16(1));
+  const __m256 factors =
+      _mm256_blend_ps(_mm256_cvtepi32_ps(minus_sums), _mm256_setr_ps(1.0f, -kSumBase, 0, 0, 0, 0, 0, 0), 0b00000011);
+  const __m256i scaled = _mm256_castps_si256(_mm256_mul_ps(_mm256_set1_ps(scale), factors));
+  const __m256i fields = _mm256_blend_epi32(scaled, begins_of(minus_pairs, minus_sums), 0b11100000);
+  static_assert(offsetof(QuantizedBlock, scale) == 32 && offsetof(QuantizedBlock, minus_base) == 36 &&
+                offsetof(QuantizedBlock, minus_scaled_sum) == 40 &&
+                offsetof(QuantizedBlock, minus_scaled_half_sums) == 44 && offsetof(QuantizedBlock, begin) == 52 &&
+                offsetof(QuantizedBlock, half_begins) == 56);
+  auto* const out = reinterpret_cast<__m256i*>(&block);
+  _mm256_store_si256(out, bytes);
+  _mm256_store_si256(out + 1, fields);
 }
 
 // A block of activations to int8. The largest magnitude is found on bit patterns, so NaN and infinity win; a block that has them,
@@ -56,14 +55,13 @@ LLORCH_INLINE void quantize_block(const float* x, QuantizedBlock& block) {
   __builtin_memcpy(&amax, &bits, sizeof amax);
   I32x16 q0 = set1_i(0), q1 = set1_i(0);
   constexpr std::int32_t kTooLargeBits = 0x71800000;  // of 2^100
+  float scale = bits < kTooLargeBits ? 0.0f : __builtin_nanf("");
   if (amax >= 0x1p-100f && bits < kTooLargeBits) {
     const F32x16 inverse = set1(127.0f / amax);
     q0 = to_int(mul(x0, inverse)), q1 = to_int(mul(x1, inverse));
-    block.scale = to_22_bits(amax / 127.0f);
-  } else {
-    block.scale = bits < kTooLargeBits ? 0.0f : __builtin_nanf("");
+    scale = to_22_bits(amax / 127.0f);
   }
-  store_block(block, q0, q1);
+  store_block(block, q0, q1, scale);
 }
 
 inline void quantize(const QuantizeArgs& args, Range rows) {
