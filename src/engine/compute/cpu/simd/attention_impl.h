@@ -2,22 +2,19 @@
 
 struct KvF32 {
   using Element = float;
-  static constexpr bool kAsksAhead = true, kWidens = false;
+  static constexpr bool kAsksAhead = true;
   static LLORCH_INLINE F32x16 lanes(const float* p) { return load(p); }
   static LLORCH_INLINE F32x16 lanes_n(const float* p, std::size_t n) { return load_n(p, n); }
   static LLORCH_INLINE void encode(float* p, F32x16 a) { store(p, a); }
 };
 struct KvF16 {
   using Element = std::uint16_t;
-  static constexpr bool kAsksAhead = true, kWidens = false;
+  static constexpr bool kAsksAhead = true;
   static LLORCH_INLINE F32x16 lanes(const std::uint16_t* p) { return load_f16(p); }
   static LLORCH_INLINE F32x16 lanes_n(const std::uint16_t* p, std::size_t n) { return load_f16_n(p, n); }
   static LLORCH_INLINE void encode(std::uint16_t* p, F32x16 a) { store_f16(p, a); }
 };
-// A page that many queries meet: the first of them keep its numbers as they widen them, the others find them so.
-struct KvWidening : KvF16 {
-  static constexpr bool kWidens = true;
-};
+// Of a page that many queries meet: widened once for all of them (widen_page()).
 struct KvWidened : KvF32 {
   static constexpr bool kAsksAhead = false;
 };
@@ -103,29 +100,23 @@ LLORCH_INLINE void prefetch_elements(const Element* p) {
 
 // Keys or values of a page, and those that are read after them, which may be the same: where these lie no processor guesses, so
 // whoever reads some asks for as many of the next. They are asked for in the order in which they lie, whatever the order of
-// reading is: along lines that follow each other a processor runs ahead by itself. `widened`: where KvWidening keeps them.
+// reading is: along lines that follow each other a processor runs ahead by itself.
 template <class Kv>
 struct PageData {
   const typename Kv::Element* now;
   const typename Kv::Element* next;
-  float* widened = nullptr;
-  LLORCH_INLINE PageData from(std::size_t i) const { return {now + i, next + i, Kv::kWidens ? widened + i : nullptr}; }
+  LLORCH_INLINE PageData from(std::size_t i) const { return {now + i, next + i}; }
   // Sixteen of them, kCount times, from i on; `read_before` of the page have been read.
   template <int kCount>
   LLORCH_INLINE void read(std::size_t i, std::size_t read_before, F32x16 (&lanes)[kCount]) const {
     for_groups<0, kCount>([&](auto number) __attribute__((always_inline)) {
       constexpr int n = decltype(number)::value;
       lanes[n] = Kv::lanes(now + i + 16 * n);
-      if constexpr (Kv::kWidens) store(widened + i + 16 * n, lanes[n]);
     });
     if constexpr (Kv::kAsksAhead) prefetch_elements<16 * kCount>(next + read_before);
   }
   // The n < 16 from i on.
-  LLORCH_INLINE F32x16 read_n(std::size_t i, std::size_t n) const {
-    const F32x16 lanes = Kv::lanes_n(now + i, n);
-    if constexpr (Kv::kWidens) store_n(widened + i, lanes, n);
-    return lanes;
-  }
+  LLORCH_INLINE F32x16 read_n(std::size_t i, std::size_t n) const { return Kv::lanes_n(now + i, n); }
 };
 // What lies `offset` bytes inside the page of a row's sequence at a position; nobody reads from `end` on.
 template <class Kv>
@@ -358,15 +349,28 @@ struct Queries {
   }
 };
 
-// As for_page_tiles(). `widened`: where many queries may keep the page; null: nowhere.
+// The keys or values of a page to binary32, `dims` for every position.
+template <class Kv>
+__attribute__((noinline)) void widen_page(const PageData<Kv>& page, std::size_t dims, float* widened) {
+  constexpr int kVectors = 4;
+  static_assert(kPagePositions % (16 * kVectors) == 0);
+  for (std::size_t i = 0; i < kPagePositions * dims; i += 16 * kVectors) {
+    F32x16 lanes[kVectors];
+    page.read(i, i, lanes);
+    for_groups<0, kVectors>([&](auto n) __attribute__((always_inline)) {
+      store(widened + i + 16 * decltype(n)::value, lanes[decltype(n)::value]);
+    });
+  }
+}
+
+// As for_page_tiles(). `widened`: where a page that many queries meet is widened to; null: nowhere.
 template <class Kv, class Work>
-LLORCH_INLINE void for_page_queries(const PageData<Kv>& page, float* widened, Range queries, const Work& work) {
+LLORCH_INLINE void for_page_queries(const PageData<Kv>& page, std::size_t dims, float* widened, Range queries,
+                                    const Work& work) {
   if constexpr (sizeof(typename Kv::Element) < sizeof(float)) {
     if (widened != nullptr && queries.end - queries.begin > kHeadTile) {
-      work(GroupNumber<kHeadTile>{}, queries.begin, PageData<KvWidening>{page.now, page.next, widened});
-      return for_query_tiles({queries.begin + kHeadTile, queries.end}, [&](auto tile, std::size_t n) {
-        work(tile, n, PageData<KvWidened>{widened, widened});
-      });
+      widen_page(page, dims, widened);
+      return for_page_tiles(PageData<KvWidened>{widened, widened}, queries, work);
     }
   }
   for_page_tiles(page, queries, work);
@@ -378,8 +382,8 @@ LLORCH_INLINE void tile_scores(const AttentionArgs& args, const Queries& queries
   const Scoring scoring{
       .dims = args.layout.key_dim, .scale = args.scale, .softcap = args.softcap, .stride = args.scores_stride};
   for (std::size_t at = rows.base; at < rows.end; at += kPagePositions) {
-    for_page_queries(page_data<Kv>(args.pages, rows.first, at, rows.end, offset), args.widened, {0, queries.count},
-                     [&](auto tile, std::size_t n, const auto& keys) {
+    for_page_queries(page_data<Kv>(args.pages, rows.first, at, rows.end, offset), args.layout.key_dim, args.widened,
+                     {0, queries.count}, [&](auto tile, std::size_t n, const auto& keys) {
                        page_scores(scoring, queries.tile<decltype(tile)::value>(n), keys, at,
                                    args.scores + n * args.scores_stride + (at - rows.base));
                      });
@@ -403,13 +407,15 @@ LLORCH_INLINE void tile_values(const AttentionArgs& args, const Queries& queries
     const bool whole = all.begin == 0 && all.end == kPagePositions;
     const auto add = [&](Range some, Range entries) {
       if (entries.begin >= entries.end) return;
-      for_page_queries(page, whole ? args.widened : nullptr, some, [&](auto tile, std::size_t n, const auto& values) {
-        page_values<decltype(tile)::value>(values, args.layout.value_dim,
-                                           {.p = args.scores + n * args.scores_stride + (at - rows.base),
-                                            .p_stride = args.scores_stride,
-                                            .entries = entries,
-                                            .out = queries.out + n});
-      });
+      for_page_queries(page, args.layout.value_dim, whole ? args.widened : nullptr, some,
+                       [&](auto tile, std::size_t n, const auto& values) {
+                         page_values<decltype(tile)::value>(
+                             values, args.layout.value_dim,
+                             {.p = args.scores + n * args.scores_stride + (at - rows.base),
+                              .p_stride = args.scores_stride,
+                              .entries = entries,
+                              .out = queries.out + n});
+                       });
     };
     const auto add_each = [&](const auto& part) {
       for (std::size_t r = 0; r < rows.count; ++r)
