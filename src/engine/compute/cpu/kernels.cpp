@@ -16,6 +16,7 @@ extern const Kernels kKernels;
 namespace simd::amx {
 using Matmul = void (*)(const MatmulArgs&, Range);
 extern const Matmul kMatmul;
+extern const std::size_t kPanelRows;
 }  // namespace simd::amx
 
 namespace {
@@ -25,6 +26,7 @@ Kernels amx_kernels() {
   Kernels table = simd::avx512::kKernels;
   table.isa = host::Isa::kAmx;
   table.matmul = simd::amx::kMatmul;
+  table.quant_panel_rows = simd::amx::kPanelRows;
   return table;
 }
 

@@ -42,10 +42,11 @@ struct LayerNormArgs {
 };
 
 struct QuantizeArgs {
-  const float* x = nullptr;  // [rows, width], row stride x_stride
+  const float* x = nullptr;  // [rows, cols], row stride x_stride
   std::size_t x_stride = 0;
-  QuantizedRows out;
-};  // Unit: row.
+  QuantizedRows out;     // blocks: where the first row's go
+  std::size_t cols = 0;  // a multiple of 32, up to out.width; 0: out.width
+};                       // Unit: row.
 
 // y[m, n] = sum_k w[n, k] * x[m, k]. Unit: group of sixteen weight rows.
 struct MatmulArgs {
@@ -447,6 +448,10 @@ struct CandidateArgs {
 
 struct Kernels {
   host::Isa isa;
+  // Rows of activations that `matmul` takes at once, of quantized weights and of others. It goes through the weights once for as many,
+  // and meanwhile keeps the activations in the second-level cache, or a chunk of their depth.
+  std::size_t quant_panel_rows, float_panel_rows;
+  std::size_t panel_rows(bool quantized) const { return quantized ? quant_panel_rows : float_panel_rows; }
   void (*rms_norm)(const RmsNormArgs&, Range);
   void (*layer_norm)(const LayerNormArgs&, Range);
   void (*quantize)(const QuantizeArgs&, Range);

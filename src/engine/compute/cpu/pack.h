@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "engine/compute/cpu/quant_layout.h"
+#include "engine/compute/cpu/range.h"
 #include "engine/plan/dtype.h"
 
 namespace llorch::engine::compute::cpu {
@@ -23,6 +24,13 @@ struct PackedMatrix {
   const std::byte* data = nullptr;
 
   std::size_t groups() const { return (rows + kPackRows - 1) / kPackRows; }
+  // Its rows `range`, of which the first begins a group.
+  PackedMatrix part(Range range) const {
+    PackedMatrix part = *this;
+    part.data += range.begin / kPackRows * group_bytes;
+    part.rows = static_cast<std::uint32_t>(range.end - range.begin);
+    return part;
+  }
 };
 
 struct MatrixShape {

@@ -262,35 +262,45 @@ TEST(Adapters, FeedForwardOfEveryActivation) {
 TEST(Adapters, FeedForwardWithAndWithoutBias) {
   Random random(42);
   SCOPED_TRACE(random.note());
-  constexpr std::uint32_t kWidth = 64, kHidden = 160;
-  for (DType dtype : {DType::kF32, DType::kF16, DType::kQ8_0, DType::kQ4_0}) {
-    const bool bias = dtype == DType::kF32 || dtype == DType::kQ8_0;
-    const auto matrix = [&](std::uint32_t n, std::uint32_t k) { return HarnessWeight::random(random, dtype, {n, k}); };
-    const auto vector = [&](std::uint32_t n) {
-      return bias ? HarnessWeight::random(random, DType::kF32, {n}) : HarnessWeight{};
-    };
-    const auto gate = matrix(kHidden, kWidth), up = matrix(kHidden, kWidth), down = matrix(kWidth, kHidden);
-    const auto gate_bias = vector(kHidden), up_bias = vector(kHidden), down_bias = vector(kWidth);
-    const auto x = random.normals(kRows * kWidth);
-    auto hidden = matmul_rows(gate, x), ups = matmul_rows(up, x);
-    if (bias) add_bias(hidden, gate_bias.floats()), add_bias(ups, up_bias.floats());
-    for (std::size_t i = 0; i < hidden.size(); ++i) hidden[i] = reference::silu_exact(hidden[i]) * ups[i];
-    auto expected = matmul_rows(down, hidden);
-    if (bias) add_bias(expected, down_bias.floats());
-    plan::SwigluParams params{};
-    params.kind_version = kind_version(Opcode::kSwiglu), params.width = kWidth, params.ffn = kHidden;
-    params.gated = 1;
-    const std::vector weights{gate, up, down, gate_bias, up_bias, down_bias};
-    for (const auto& device : devices()) {
-      Harness harness(params, weights, device);
-      ASSERT_FALSE(harness.error()) << harness.error()->message;
-      std::vector<float> y(expected.size());
-      plan::ExecutionContext ctx;
-      ctx.total_rows = kRows;
-      harness.run(ctx, {x.data()}, y.data());
-      EXPECT_TRUE(same_bits(y, expected)) << device.isa;
+  constexpr std::uint32_t kWidth = 64;
+  struct Size {
+    std::size_t rows;
+    std::uint32_t hidden;
+  };
+  // The larger has more rows than a panel, and more columns than a thread makes at a time.
+  for (const auto [rows, hidden_width] : {Size{kRows, 160}, Size{140, 480}})
+    for (DType dtype : {DType::kF32, DType::kF16, DType::kQ8_0, DType::kQ4_0}) {
+      const bool bias = dtype == DType::kF32 || dtype == DType::kQ8_0;
+      const auto matrix = [&](std::uint32_t n, std::uint32_t k) {
+        return HarnessWeight::random(random, dtype, {n, k});
+      };
+      const auto vector = [&](std::uint32_t n) {
+        return bias ? HarnessWeight::random(random, DType::kF32, {n}) : HarnessWeight{};
+      };
+      const auto gate = matrix(hidden_width, kWidth), up = matrix(hidden_width, kWidth),
+                 down = matrix(kWidth, hidden_width);
+      const auto gate_bias = vector(hidden_width), up_bias = vector(hidden_width), down_bias = vector(kWidth);
+      const auto x = random.normals(rows * kWidth);
+      auto hidden = matmul_rows(gate, x), ups = matmul_rows(up, x);
+      if (bias) add_bias(hidden, gate_bias.floats()), add_bias(ups, up_bias.floats());
+      for (std::size_t i = 0; i < hidden.size(); ++i) hidden[i] = reference::silu_exact(hidden[i]) * ups[i];
+      auto expected = matmul_rows(down, hidden);
+      if (bias) add_bias(expected, down_bias.floats());
+      plan::SwigluParams params{};
+      params.kind_version = kind_version(Opcode::kSwiglu), params.width = kWidth, params.ffn = hidden_width;
+      params.gated = 1;
+      const std::vector weights{gate, up, down, gate_bias, up_bias, down_bias};
+      for (auto device : devices()) {
+        device.limits.rows_max = 140;
+        Harness harness(params, weights, device);
+        ASSERT_FALSE(harness.error()) << harness.error()->message;
+        std::vector<float> y(expected.size());
+        plan::ExecutionContext ctx;
+        ctx.total_rows = static_cast<std::uint32_t>(rows);
+        harness.run(ctx, {x.data()}, y.data());
+        EXPECT_TRUE(same_bits(y, expected)) << device.isa;
+      }
     }
-  }
 }
 
 TEST(Adapters, LmHeadTakesTheWantedRows) {

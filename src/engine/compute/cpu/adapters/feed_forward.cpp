@@ -25,7 +25,40 @@ namespace {
 
 constexpr std::size_t kGrainActivations = 1u << 13;  // an exponential each
 
-FeedForwardShape shape_of(const SwigluParams& p) { return {.width = p.width, .ffn = p.ffn, .gated = p.gated != 0}; }
+// Hidden columns `columns` of rows `rows`, as `down` takes them.
+void make_hidden(const CpuStream& stream, const FeedForward& ffn, const FeedForwardScratch& scratch,
+                 const ProjectionInput& input, Range rows, Range columns, std::size_t thread) {
+  const std::size_t count = rows.end - rows.begin, width = columns.end - columns.begin;
+  ASSERT(2 * count * width <= scratch.thread_floats, "{} rows of {} columns", count, width);
+  float* const up = scratch.up_gate + thread * scratch.thread_floats;
+  float* const gate = ffn.gate != nullptr ? up + count * width : nullptr;
+  const auto make = [&](const CpuWeight& weight, const float* bias, float* y) {
+    const PackedMatrix part = weight.matrix.part(columns);
+    multiply(stream, input, rows, part, {0, part.groups()}, y, width);
+    if (bias != nullptr)
+      stream.kernels.add_bias({.x = y, .x_stride = width, .width = width, .bias = bias + columns.begin}, {0, count});
+  };
+  make(*ffn.up, ffn.up_bias, up);
+  if (gate != nullptr) make(*ffn.gate, ffn.gate_bias, gate);
+  const bool quantizes = plan::is_quantized(ffn.down->matrix.dtype);
+  stream.kernels.swiglu({.gate = gate != nullptr ? gate : up,
+                         .up = gate != nullptr ? up : nullptr,
+                         .x_stride = width,
+                         .y = quantizes ? up : scratch.hidden + rows.begin * ffn.ffn + columns.begin,
+                         .y_stride = quantizes ? width : ffn.ffn,
+                         .width = width,
+                         .act = ffn.act,
+                         .alpha = ffn.alpha,
+                         .limit = ffn.limit,
+                         .alpha_negative = ffn.alpha_negative,
+                         .beta = ffn.beta,
+                         .eps = ffn.eps},
+                        {0, count});
+  if (!quantizes) return;
+  QuantizedRows out = scratch.hidden_quantized.from(rows.begin);
+  out.blocks += columns.begin / 32;
+  stream.kernels.quantize({.x = up, .x_stride = width, .out = out, .cols = width}, {0, count});
+}
 
 struct LmHeadScratch {
   LmHeadScratch(Arena& arena, const LmHeadParams& p, std::size_t rows)
@@ -38,45 +71,31 @@ struct LmHeadScratch {
 
 void feed_forward(const CpuStream& stream, const FeedForward& ffn, const FeedForwardScratch& scratch,
                   const FeedForwardRows& rows) {
-  const bool gated = ffn.gate != nullptr;
-  const std::size_t stride = scratch.stride;
-  float* up = scratch.up_gate;
-  float* gate = gated ? up + ffn.ffn : nullptr;
-  const Projection projections[] = {{ffn.up, up}, {ffn.gate, gate}};
-  project(stream, {.x = rows.x, .x_stride = ffn.width, .rows = rows.rows, .quantized = scratch.x, .y_stride = stride},
-          std::span(projections, gated ? 2 : 1));
-  const SwigluArgs args{.gate = gated ? gate : up,
-                        .up = gated ? up : nullptr,
-                        .x_stride = stride,
-                        .y = up,
-                        .y_stride = stride,
-                        .width = ffn.ffn,
-                        .act = ffn.act,
-                        .alpha = ffn.alpha,
-                        .limit = ffn.limit,
-                        .alpha_negative = ffn.alpha_negative,
-                        .beta = ffn.beta,
-                        .eps = ffn.eps};
-  const bool quantizes = plan::is_quantized(ffn.down->matrix.dtype);
-  const auto add_bias = [&](float* x, const float* bias, Range range) {
-    if (bias != nullptr) stream.kernels.add_bias({.x = x, .x_stride = stride, .width = ffn.ffn, .bias = bias}, range);
-  };
-  stream.pool.run(rows.rows, kGrainActivations / ffn.ffn + 1, [&](Range range, std::size_t) {
-    for (std::size_t row = range.begin; row < range.end; ++row) {
-      const Range one{row, row + 1};
-      add_bias(up, ffn.up_bias, one);
-      add_bias(gate, ffn.gate_bias, one);
-      stream.kernels.swiglu(args, one);
-      if (quantizes) stream.kernels.quantize({.x = up, .x_stride = stride, .out = scratch.hidden}, one);
-    }
+  const ProjectionInput input{.x = rows.x, .x_stride = ffn.width, .rows = rows.rows, .quantized = scratch.x};
+  const CpuWeight* const weights[] = {ffn.up, ffn.gate};
+  const std::size_t matrices = ffn.gate != nullptr ? 2 : 1;
+  constexpr std::size_t kUnitColumns = FeedForwardScratch::kUnitColumns;
+  const Products products{.rows = rows.rows,
+                          .width = ffn.width,
+                          .quantized = quantize_input(stream, input, std::span(weights, matrices)),
+                          .units = FeedForwardScratch::units_of(ffn.ffn),
+                          .unit_groups = matrices * kUnitColumns / kPackRows};
+  for_panels(stream, products, [&](Range panel, Range units, std::size_t thread) {
+    const std::size_t most = scratch.units_most(panel.end - panel.begin), count = units.end - units.begin;
+    const std::size_t pieces = (count + most - 1) / most;
+    const auto column = [&](std::size_t piece) {
+      return std::min((units.begin + count * piece / pieces) * kUnitColumns, ffn.ffn);
+    };
+    for (std::size_t i = 0; i < pieces; ++i)
+      make_hidden(stream, ffn, scratch, input, panel, {column(i), column(i + 1)}, thread);
   });
   project(stream,
-          {.x = up,
-           .x_stride = stride,
+          {.x = scratch.hidden,
+           .x_stride = ffn.ffn,
            .rows = rows.rows,
-           .quantized = scratch.hidden,
+           .quantized = scratch.hidden_quantized,
            .y_stride = ffn.width,
-           .has_quantized = quantizes},
+           .has_quantized = plan::is_quantized(ffn.down->matrix.dtype)},
           std::array{Projection{ffn.down, rows.y}});
   if (ffn.down_bias != nullptr)
     stream.kernels.add_bias({.x = rows.y, .x_stride = ffn.width, .width = ffn.width, .bias = ffn.down_bias},
@@ -85,8 +104,9 @@ void feed_forward(const CpuStream& stream, const FeedForward& ffn, const FeedFor
 
 Status SwigluAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
   const auto& p = insn.param<SwigluParams>();
+  const CpuStream& stream = stream_of(ctx);
   Arena arena(ctx.workspace);
-  const FeedForwardScratch scratch(arena, shape_of(p), ctx.total_rows);
+  const FeedForwardScratch scratch(arena, p.width, p.ffn, ctx.total_rows, stream.pool.threads_count());
   const FeedForward ffn{.width = p.width,
                         .ffn = p.ffn,
                         .gate = weight_of(insn.weight(FfnSlot::kGate)),
@@ -101,14 +121,15 @@ Status SwigluAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexc
                         .alpha_negative = p.alpha_negative,
                         .beta = p.beta,
                         .eps = p.eps};
-  feed_forward(stream_of(ctx), ffn, scratch, {.x = insn.input(0), .y = insn.output(0), .rows = ctx.total_rows});
+  feed_forward(stream, ffn, scratch, {.x = insn.input(0), .y = insn.output(0), .rows = ctx.total_rows});
   return Status::ok();
 }
 
 std::uint64_t SwigluAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
-                                             const Backend&) noexcept {
+                                             const Backend& backend) noexcept {
+  const auto& p = plan::param_as<SwigluParams>(params);
   Arena arena;
-  FeedForwardScratch(arena, shape_of(plan::param_as<SwigluParams>(params)), limits.rows_max);
+  FeedForwardScratch(arena, p.width, p.ffn, limits.rows_max, static_cast<const CpuBackend&>(backend).threads_count());
   return arena.used_bytes();
 }
 

@@ -1,6 +1,7 @@
 #include "engine/compute/cpu/adapters/support.h"
 
 #include <algorithm>
+#include <array>
 
 #include "engine/compute/adapter_checks.h"
 #include "engine/compute/cpu/adapters/tables.h"
@@ -23,36 +24,49 @@ std::size_t grain_of_groups(const CpuStream& stream, std::size_t groups, std::si
   return 2 * std::max((grain + 1) / 2, pairs);
 }
 
-void project(const CpuStream& stream, const ProjectionInput& input, std::span<const Projection> projections) {
-  ASSERT(!projections.empty() && projections.size() <= 4, "{}", projections.size());
-  const std::size_t width = projections[0].weight->matrix.cols;
-  std::size_t units = 0;
-  bool quantize = false;
-  for (const Projection& p : projections) {
-    units += p.weight->matrix.groups();
-    quantize = quantize || plan::is_quantized(p.weight->matrix.dtype);
-  }
-  if (quantize && !input.has_quantized) {
+void multiply(const CpuStream& stream, const ProjectionInput& input, Range rows, const PackedMatrix& w, Range groups,
+              float* y, std::size_t y_stride) {
+  stream.kernels.matmul({.w = w,
+                         .x = input.x + rows.begin * input.x_stride,
+                         .x_stride = input.x_stride,
+                         .xq = input.quantized.from(rows.begin),
+                         .y = y,
+                         .y_stride = y_stride,
+                         .rows = rows.end - rows.begin},
+                        groups);
+}
+
+bool quantize_input(const CpuStream& stream, const ProjectionInput& input, std::span<const CpuWeight* const> weights) {
+  const bool needed = std::any_of(weights.begin(), weights.end(),
+                                  [](const CpuWeight* weight) { return plan::is_quantized(weight->matrix.dtype); });
+  if (needed && !input.has_quantized) {
     const QuantizeArgs args{.x = input.x, .x_stride = input.x_stride, .out = input.quantized};
-    stream.pool.run(input.rows, kGrainProducts / 8 / width + 1,
+    stream.pool.run(input.rows, kGrainProducts / 8 / input.quantized.width + 1,
                     [&](Range rows, std::size_t) { stream.kernels.quantize(args, rows); });
   }
-  const std::size_t grain = grain_of_groups(stream, units, width, input.rows);
-  stream.pool.run(units, grain, [&](Range range, std::size_t) {
-    std::size_t first = 0;  // unit where this projection begins
+  return needed;
+}
+
+void project(const CpuStream& stream, const ProjectionInput& input, std::span<const Projection> projections) {
+  ASSERT(!projections.empty() && projections.size() <= 4, "{}", projections.size());
+  std::array<const CpuWeight*, 4> weights;
+  std::size_t groups = 0;
+  for (std::size_t i = 0; i < projections.size(); ++i) {
+    weights[i] = projections[i].weight;
+    groups += weights[i]->matrix.groups();
+  }
+  const Products products{.rows = input.rows,
+                          .width = weights[0]->matrix.cols,
+                          .quantized = quantize_input(stream, input, std::span(weights).first(projections.size())),
+                          .units = groups};
+  for_panels(stream, products, [&](Range rows, Range range, std::size_t) {
+    std::size_t first = 0;  // unit where a projection begins
     for (const Projection& p : projections) {
-      const PackedMatrix& w = p.weight->matrix;
-      const std::size_t last = first + w.groups();
+      const std::size_t last = first + p.weight->matrix.groups();
       const std::size_t begin = std::max(range.begin, first), end = std::min(range.end, last);
       if (begin < end)
-        stream.kernels.matmul({.w = w,
-                               .x = input.x,
-                               .x_stride = input.x_stride,
-                               .xq = input.quantized,
-                               .y = p.y,
-                               .y_stride = input.y_stride,
-                               .rows = input.rows},
-                              {begin - first, end - first});
+        multiply(stream, input, rows, p.weight->matrix, {begin - first, end - first}, p.y + rows.begin * input.y_stride,
+                 input.y_stride);
       first = last;
     }
   });

@@ -47,14 +47,48 @@ struct ProjectionInput {
   std::size_t y_stride = 0;
   bool has_quantized = false;  // whoever made the rows has filled it, which pays: they come from the first-level cache
 };
+// Multiplies rows `rows` of the input with groups `groups` of a matrix. The first row's outputs go to y.
+void multiply(const CpuStream& stream, const ProjectionInput& input, Range rows, const PackedMatrix& w, Range groups,
+              float* y, std::size_t y_stride);
+// Quantizes the input if one of the weights needs it; returns whether one does.
+bool quantize_input(const CpuStream& stream, const ProjectionInput& input, std::span<const CpuWeight* const> weights);
 // Up to four projections in one parallel region.
 void project(const CpuStream& stream, const ProjectionInput& input, std::span<const Projection> projections);
 
 // Groups of weights that make a part of their product with `rows` rows at least: work worth waking a thread for. Every part of a product
-// of many rows reads all of them again, so it has `most` groups at least, or less where they would be more than a share of 1/`parts` of
-// what a thread does; pairs, which kernels multiply together.
+// of many rows reads them again, so it has `most` groups at least, or less where they would be more than a share of 1/`parts` of what
+// a thread does; pairs, which kernels multiply together.
 std::size_t grain_of_groups(const CpuStream& stream, std::size_t groups, std::size_t width, std::size_t rows,
                             std::size_t parts = 16, std::size_t most = 8);
+
+// Products of rows with weights in one parallel region.
+struct Products {
+  std::size_t rows = 0;
+  std::size_t width = 0;        // of the rows
+  bool quantized = false;       // the rows are
+  std::size_t units = 0;        // that the weights are dealt out in
+  std::size_t unit_groups = 1;  // groups of weights of a unit
+};
+// Calls work(rows, units, thread) for all units of every panel of rows, as many as a kernel takes at once. A thread mostly stays
+// with a panel: its cache keeps the activations from part to part.
+template <class Work>
+void for_panels(const CpuStream& stream, const Products& products, const Work& work) {
+  const std::size_t rows = products.rows, units = products.units, most = stream.kernels.panel_rows(products.quantized);
+  const std::size_t panels = (rows + most - 1) / most;
+  // Full panels have full tiles. Where few rows would be left for the last, all are even: it reads the weights again.
+  const bool even = rows - (panels - 1) * most < most / 2;
+  const auto first_row = [&](std::size_t panel) { return even ? rows * panel / panels : std::min(panel * most, rows); };
+  const std::size_t grain =
+      grain_of_groups(stream, panels * units * products.unit_groups, products.width, (rows + panels - 1) / panels);
+  const auto of_range = [&](Range range, std::size_t thread) {
+    for (std::size_t begin = range.begin; begin < range.end;) {  // the range's part of one panel at a time
+      const std::size_t panel = begin / units, end = std::min(range.end, (panel + 1) * units);
+      work(Range{first_row(panel), first_row(panel + 1)}, Range{begin - panel * units, end - panel * units}, thread);
+      begin = end;
+    }
+  };
+  stream.pool.run(panels * units, (grain + products.unit_groups - 1) / products.unit_groups, of_range);
+}
 
 // Attention of `units` units, `products` multiply-adds together: kernel(args of the thread, one unit). Later units see more positions
 // and cost more, so they are dealt out in turn to several lanes for every thread; few products stay on the caller.

@@ -13,6 +13,7 @@ namespace llorch::engine::compute::cpu {
 namespace simd::amx_emulation {
 using Matmul = void (*)(const MatmulArgs&, Range);
 extern const Matmul kMatmul;
+extern const std::size_t kPanelRows;
 }  // namespace simd::amx_emulation
 
 namespace {
@@ -27,6 +28,7 @@ class Amx : public ::testing::Test {
 Kernels emulated() {
   Kernels table = kernels(host::Isa::kAvx512);
   table.matmul = simd::amx_emulation::kMatmul;
+  table.quant_panel_rows = simd::amx_emulation::kPanelRows;
   return table;
 }
 

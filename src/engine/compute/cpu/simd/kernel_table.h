@@ -35,6 +35,8 @@ namespace {
 extern const Kernels kKernels;
 constexpr Kernels kKernels = {
     .isa = host::Isa::LLORCH_ISA,
+    .quant_panel_rows = kQuantRowPanel,
+    .float_panel_rows = kRowPanel,
     .rms_norm = rms_norm,
     .layer_norm = layer_norm,
     .quantize = quantize,

@@ -29,6 +29,8 @@ void matmul(const MatmulArgs& args, Range groups) {
 using Matmul = void (*)(const MatmulArgs&, Range);
 extern const Matmul kMatmul;
 constexpr Matmul kMatmul = matmul;
+extern const std::size_t kPanelRows;
+constexpr std::size_t kPanelRows = kQuantRowPanel;
 
 }  // namespace LLORCH_ISA_NAMESPACE
 }  // namespace llorch::engine::compute::cpu::simd

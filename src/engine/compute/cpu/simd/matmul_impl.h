@@ -65,10 +65,10 @@ LLORCH_INLINE void quantize_block(const float* x, QuantizedBlock& block) {
 }
 
 inline void quantize(const QuantizeArgs& args, Range rows) {
-  const std::size_t blocks = args.out.row_blocks();
+  const std::size_t row_blocks = args.out.row_blocks(), blocks = args.cols == 0 ? row_blocks : args.cols / 32;
   for (std::size_t row = rows.begin; row < rows.end; ++row)
     for (std::size_t b = 0; b < blocks; ++b)
-      quantize_block(args.x + row * args.x_stride + 32 * b, args.out.blocks[row * blocks + b]);
+      quantize_block(args.x + row * args.x_stride + 32 * b, args.out.blocks[row * row_blocks + b]);
 }
 
 struct F32Weights {

@@ -61,7 +61,7 @@ struct Scratch {
         up_gate(arena.take<float>(batch_pairs * 2 * p.ffn_expert)),
         hidden_quantized(arena.take_quantized(batch_pairs, p.ffn_expert)),
         batch_y(arena.take<float>(batch_pairs * p.expert_width())),
-        shared(arena, {.width = p.width, .ffn = p.ffn_shared, .gated = p.ungated == 0}, p.ffn_shared != 0 ? rows : 0),
+        shared(arena, p.width, p.ffn_shared, p.ffn_shared != 0 ? rows : 0, threads),
         shared_y(arena.take<float>(p.ffn_shared != 0 ? rows * p.width : 0)),
         shared_weights(arena.take<float>(p.has_shared_gate != 0 ? rows : 0)) {}
   QuantizedRows x;
