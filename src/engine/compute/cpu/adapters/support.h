@@ -61,6 +61,16 @@ void project(const CpuStream& stream, const ProjectionInput& input, std::span<co
 std::size_t grain_of_groups(const CpuStream& stream, std::size_t groups, std::size_t width, std::size_t rows,
                             std::size_t parts = 16, std::size_t most = 8);
 
+// Cuts a range of units at multiples of `length`: work(which piece, its units, counted from where the piece begins).
+template <class Work>
+void split_range(Range range, std::size_t length, const Work& work) {
+  for (std::size_t begin = range.begin; begin < range.end;) {
+    const std::size_t piece = begin / length, end = std::min(range.end, (piece + 1) * length);
+    work(piece, Range{begin - piece * length, end - piece * length});
+    begin = end;
+  }
+}
+
 // Products of rows with weights in one parallel region.
 struct Products {
   std::size_t rows = 0;
@@ -81,11 +91,9 @@ void for_panels(const CpuStream& stream, const Products& products, const Work& w
   const std::size_t grain =
       grain_of_groups(stream, panels * units * products.unit_groups, products.width, (rows + panels - 1) / panels);
   const auto of_range = [&](Range range, std::size_t thread) {
-    for (std::size_t begin = range.begin; begin < range.end;) {  // the range's part of one panel at a time
-      const std::size_t panel = begin / units, end = std::min(range.end, (panel + 1) * units);
-      work(Range{first_row(panel), first_row(panel + 1)}, Range{begin - panel * units, end - panel * units}, thread);
-      begin = end;
-    }
+    split_range(range, units, [&](std::size_t panel, Range of_panel) {
+      work(Range{first_row(panel), first_row(panel + 1)}, of_panel, thread);
+    });
   };
   stream.pool.run(panels * units, (grain + products.unit_groups - 1) / products.unit_groups, of_range);
 }

@@ -33,21 +33,19 @@ inline void project_heads(const CpuStream& stream, const HeadProjection& h) {
             {.x = h.x + head * h.x_head_stride, .x_stride = h.x_stride, .out = quantized_of_head(h, head)},
             {0, h.rows});
     });
-  stream.pool.run(
-      heads * groups, grain_of_groups(stream, heads * groups, width, h.rows), [&](Range range, std::size_t) {
-        for (std::size_t begin = range.begin; begin < range.end;) {  // the range's part of one head at a time
-          const std::size_t head = begin / groups, end = std::min(range.end, (head + 1) * groups);
-          stream.kernels.matmul({.w = h.stack->matrix_at(head),
-                                 .x = h.x + head * h.x_head_stride,
-                                 .x_stride = h.x_stride,
-                                 .xq = quantized_of_head(h, head),
-                                 .y = h.y + head * h.y_head_stride,
-                                 .y_stride = h.y_stride,
-                                 .rows = h.rows},
-                                {begin - head * groups, end - head * groups});
-          begin = end;
-        }
-      });
+  stream.pool.run(heads * groups, grain_of_groups(stream, heads * groups, width, h.rows),
+                  [&](Range range, std::size_t) {
+                    split_range(range, groups, [&](std::size_t head, Range of_head) {
+                      stream.kernels.matmul({.w = h.stack->matrix_at(head),
+                                             .x = h.x + head * h.x_head_stride,
+                                             .x_stride = h.x_stride,
+                                             .xq = quantized_of_head(h, head),
+                                             .y = h.y + head * h.y_head_stride,
+                                             .y_stride = h.y_stride,
+                                             .rows = h.rows},
+                                            of_head);
+                    });
+                  });
 }
 
 }  // namespace llorch::engine::compute::cpu::adapters::mixers
