@@ -165,14 +165,33 @@ LLORCH_INLINE void store_part_bytes(std::uint8_t* p, PartBytes a) { _mm512_store
 // The multiplier is unsigned x signed bytes: weights of either sign go in plus 128.
 inline constexpr bool kSignedCodes = false;
 
+// sums += four codes of each lane times four activations. From memory the instruction takes these by itself; GCC 12 would load them
+// first, one instruction more for every product.
+LLORCH_INLINE void add_product(I32x16& sums, Bytes64 codes, __m512i q) {
+  asm("vpdpbusd %2, %1, %0" : "+v"(sums.v) : "v"(codes.v), "v"(q));
+}
+LLORCH_INLINE void add_product(I32x16& sums, Bytes64 codes, const std::int8_t* q) {
+  asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sums.v) : "v"(codes.v), "m"(*reinterpret_cast<const std::int8_t(*)[4]>(q)));
+}
+
+// Activations that two groups share go through a register for every other row: where nobody shares the core, two loads a product
+// fill the ports of loads before those of products are full; where a neighbour's thread does, instructions are what is short.
 template <int... kRow, int kGroups>
 LLORCH_INLINE void add_products(Rows<kRow...>, const Bytes64 (&codes)[kGroups],
                                 const QuantizedBlock* const (&x)[sizeof...(kRow)], int group,
                                 I32x16 (&sums)[kGroups][sizeof...(kRow)]) {
   const auto add = [&](int row) __attribute__((always_inline)) {
-    const __m512i q = broadcast4(x[row]->q + 4 * group);
-    sums[0][row].v = _mm512_dpbusd_epi32(sums[0][row].v, codes[0].v, q);
-    if constexpr (kGroups == 2) sums[1][row].v = _mm512_dpbusd_epi32(sums[1][row].v, codes[1].v, q);
+    const std::int8_t* const q = x[row]->q + 4 * group;
+    const auto times = [&](auto activations) __attribute__((always_inline)) {
+      for_groups<0, kGroups>([&](auto n) __attribute__((always_inline)) {
+        add_product(sums[decltype(n)::value][row], codes[decltype(n)::value], activations);
+      });
+    };
+    if (kGroups == 1 || row % 2 == 0) {
+      times(q);
+    } else {
+      times(broadcast4(q));
+    }
   };
   (add(kRow), ...);
 }
