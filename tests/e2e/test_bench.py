@@ -21,6 +21,10 @@ def check_figures(figures):
         assert figure["share_of_limit"] > 0 and figure["runs"] > 0
         assert figure["limit"] == ("memory_read" if figure["phase"] == "decode" else "multiply_adds")
         assert figure.get("step_bytes", 1) > 0
+        assert len(figure["samples"]) == figure["runs"]
+        for sample in figure["samples"]:
+            assert figure["tokens_per_s_min"] <= sample["tokens_per_s"] <= figure["tokens_per_s_max"]
+            assert sample["share_of_limit"] > 0 and 0 < sample["core_share"] <= 1
 
 
 def test_every_figure_is_there(tmp_path):

@@ -1,10 +1,12 @@
 #include "cli/bench/probes.h"
 
 #include <immintrin.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <chrono>
 #include <ctime>
@@ -162,7 +164,54 @@ __attribute__((target("avx2,fma"))) std::uint64_t floats_avx2(std::uint64_t roun
   return 8 * kNarrowChains;
 }
 
+// Seconds that a chain takes whose every step waits for the one before. `kFilled`: with three instructions beside each step that nobody
+// waits for. A core begins four instructions a cycle and more, so both take as long, unless its cycles are shared.
+template <bool kFilled>
+double chain_seconds() {
+  const double begin = wall_seconds();
+  std::uint64_t step = 0, other = 1;
+  for (std::uint64_t i = 0; i < 4000; ++i) {
+    if constexpr (kFilled) {
+      asm volatile(".rept 64\n\txor %1, %0\n\tnop\n\tnop\n\tnop\n\t.endr" : "+r"(step) : "r"(other) : "cc");
+    } else {
+      asm volatile(".rept 64\n\txor %1, %0\n\t.endr" : "+r"(step) : "r"(other) : "cc");
+    }
+  }
+  return wall_seconds() - begin;
+}
+
+// Of the processor that the calling thread is kept on. The median of slices: an interrupt falls into one.
+double share_of_this_core() {
+  std::array<double, 9> shares{};
+  for (double& share : shares) share = chain_seconds<false>() / chain_seconds<true>();
+  std::ranges::nth_element(shares, shares.begin() + shares.size() / 2);
+  return std::min(1.0, shares[shares.size() / 2]);
+}
+
 }  // namespace
+
+std::optional<double> core_share() {
+  constexpr int kProcessorsMost = 16;
+  cpu_set_t allowed;
+  if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return std::nullopt;
+  const int count = CPU_COUNT(&allowed), step = (count + kProcessorsMost - 1) / kProcessorsMost;
+  double sum = 0;
+  int looked_at = 0;
+  // A thread of its own: that one is moved about.
+  std::thread([&] {
+    for (int processor = 0, number = 0; processor < CPU_SETSIZE; ++processor) {
+      if (!CPU_ISSET(processor, &allowed) || number++ % step != 0) continue;
+      cpu_set_t one;
+      CPU_ZERO(&one);
+      CPU_SET(processor, &one);
+      if (::sched_setaffinity(0, sizeof one, &one) != 0) continue;
+      sum += share_of_this_core();
+      ++looked_at;
+    }
+  }).join();
+  if (looked_at == 0) return std::nullopt;
+  return sum / looked_at;
+}
 
 ReadProbe::ReadProbe(std::uint64_t bytes) {
   ASSERT(bytes >= kMiB, "a buffer of {} bytes", bytes);

@@ -21,6 +21,13 @@ TEST(Probes, FindALimit) {
   EXPECT_GT(memory_available_bytes(), std::uint64_t{1} << 20);
 }
 
+TEST(Probes, SeeWhoRunsOnTheCore) {
+  const auto share = core_share();
+  ASSERT_TRUE(share);
+  EXPECT_GT(*share, 0);
+  EXPECT_LE(*share, 1);
+}
+
 TEST(Probes, ReadWhatProcessorsDid) {
   EXPECT_EQ(busy_ticks("cpu  10 1 5 9000 70 2 3 4 0 0\ncpu0 1 1 1 1\n"), 25U) << "not idle, not waiting for a disk";
   EXPECT_EQ(busy_ticks("cpu  10 1 5 9000 70 2 3 4"), 25U);

@@ -14,6 +14,7 @@ namespace bj = boost::json;
 
 constexpr double kQuietProcessors = 0.1;
 constexpr double kQuietLoad = 0.5;  // where the system does not say what others use
+constexpr double kAloneShare = 0.95;
 
 std::vector<double> rates_of(const Figure& figure) {
   std::vector<double> out;
@@ -27,6 +28,8 @@ double share_of(const Figure& figure) {
   return median(std::move(out));
 }
 
+bool is_shared(const Sample& sample) { return sample.core_share.value_or(1) < kAloneShare; }
+
 const char* phase_name(Phase phase) { return phase == Phase::kPrefill ? "prefill" : "decode"; }
 const char* limit_name(Phase phase) { return phase == Phase::kPrefill ? "multiply_adds" : "memory_read"; }
 
@@ -37,8 +40,15 @@ std::string rate_text(double rate) {
                        : fmt::format("{:.2f}", rate);
 }
 
+bj::value optional_json(std::optional<double> value) { return value ? bj::value(*value) : bj::value(nullptr); }
+
 bj::object figure_json(const Figure& figure) {
   const std::vector<double> rates = rates_of(figure);
+  bj::array samples;
+  for (const Sample& sample : figure.samples)
+    samples.push_back({{"tokens_per_s", sample.tokens_per_s},
+                       {"share_of_limit", sample.share_of_limit},
+                       {"core_share", optional_json(sample.core_share)}});
   bj::object out{{"phase", phase_name(figure.phase)},
                  {"context", figure.context},
                  {"batch", figure.batch},
@@ -48,7 +58,8 @@ bj::object figure_json(const Figure& figure) {
                  {"tokens_per_s_min", std::ranges::min(rates)},
                  {"tokens_per_s_max", std::ranges::max(rates)},
                  {"limit", limit_name(figure.phase)},
-                 {"share_of_limit", share_of(figure)}};
+                 {"share_of_limit", share_of(figure)},
+                 {"samples", std::move(samples)}};
   if (figure.phase == Phase::kDecode) out["step_bytes"] = figure.step_bytes;
   return out;
 }
@@ -65,7 +76,7 @@ bj::object machine_json(const MachineFacts& machine) {
           {"multiply_adds_per_s", middle(machine.multiply_adds_per_s)},
           {"multiplies", machine.multiplies_integers ? "int8" : "float32"},
           {"load_average", machine.load_average},
-          {"others_busy", machine.others_busy ? bj::value(*machine.others_busy) : bj::value(nullptr)},
+          {"others_busy", optional_json(machine.others_busy)},
           {"quiet", machine.is_quiet()}};
 }
 
@@ -140,6 +151,13 @@ std::string notes(const Report& report) {
                      *machine.others_busy, machine.processors)
                : fmt::format("note: this machine may not have been quiet: load average {:.2f}\n", machine.load_average);
   }
+  std::size_t runs = 0, shared = 0;
+  for (const Figure& figure : report.figures)
+    runs += figure.samples.size(), shared += static_cast<std::size_t>(std::ranges::count_if(figure.samples, is_shared));
+  if (shared != 0)
+    out += fmt::format(
+        "note: beside {} of {} runs another program ran on the same cores; figures are lower than they can do\n",
+        shared, runs);
   for (const Figure& figure : report.figures) {
     if (figure.phase != Phase::kDecode || share_of(figure) <= 1) continue;
     out += "note: above 100 %: the caches held what was read, or other programs slowed the probe more than the model\n";

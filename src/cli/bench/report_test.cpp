@@ -20,14 +20,16 @@ Report report() {
   out.machine.read_bytes_per_s = {20e9, 22e9, 90e9};
   out.machine.multiply_adds_per_s = {1e11};
   out.machine.others_busy = 0.01;
-  out.figures = {
-      {.phase = Phase::kPrefill, .context = 0, .tokens = 512, .samples = {{1600, 0.5}, {1500, 0.4}, {1700, 0.6}}},
-      {.phase = Phase::kDecode,
-       .context = 4096,
-       .batch = 4,
-       .tokens = 32,
-       .step_bytes = 1e9,
-       .samples = {{40, 0.75}, {60, 0.85}}}};
+  out.figures = {{.phase = Phase::kPrefill,
+                  .context = 0,
+                  .tokens = 512,
+                  .samples = {{1600, 0.5, 1.0}, {1500, 0.4, 0.97}, {1700, 0.6, {}}}},
+                 {.phase = Phase::kDecode,
+                  .context = 4096,
+                  .batch = 4,
+                  .tokens = 32,
+                  .step_bytes = 1e9,
+                  .samples = {{40, 0.75, {}}, {60, 0.85, {}}}}};
   return out;
 }
 
@@ -53,7 +55,13 @@ TEST(BenchReports, AreJson) {
   EXPECT_DOUBLE_EQ(decode.at("tokens_per_s").as_double(), 50);
   EXPECT_DOUBLE_EQ(decode.at("share_of_limit").as_double(), 0.8);
   EXPECT_EQ(decode.at("limit").as_string(), "memory_read");
-  EXPECT_FALSE(json.at("figures").at(0).as_object().contains("step_bytes"));
+  const bj::object& prefill = json.at("figures").at(0).as_object();
+  EXPECT_FALSE(prefill.contains("step_bytes"));
+  ASSERT_EQ(prefill.at("samples").as_array().size(), 3U);
+  EXPECT_DOUBLE_EQ(prefill.at("samples").at(1).at("tokens_per_s").as_double(), 1500) << "in the order they were taken";
+  EXPECT_DOUBLE_EQ(prefill.at("samples").at(1).at("share_of_limit").as_double(), 0.4);
+  EXPECT_DOUBLE_EQ(prefill.at("samples").at(1).at("core_share").as_double(), 0.97);
+  EXPECT_TRUE(prefill.at("samples").at(2).at("core_share").is_null());
   EXPECT_DOUBLE_EQ(json.at("machine").at("read_bytes_per_s").as_double(), 22e9);
   EXPECT_TRUE(json.at("machine").at("quiet").as_bool());
   EXPECT_FALSE(json.at("interrupted").as_bool());
@@ -70,7 +78,10 @@ TEST(BenchReports, SayWhatMakesThemSayLess) {
   EXPECT_THAT(notes(out), Not(HasSubstr("quiet"))) << "nobody waited in the minute before";
   out.machine.load_average = 3;
   EXPECT_THAT(notes(out), HasSubstr("load average 3.00"));
-  out.figures[1].samples = {{40, 1.5}};
+  EXPECT_THAT(notes(out), Not(HasSubstr("same cores")));
+  out.figures[0].samples[0].core_share = 0.7;
+  EXPECT_THAT(notes(out), HasSubstr("beside 1 of 5 runs another program ran on the same cores"));
+  out.figures[1].samples = {{40, 1.5, {}}};
   EXPECT_THAT(notes(out), HasSubstr("above 100 %"));
   out.interrupted = true;
   out.contexts_left_out = {4096};
