@@ -15,13 +15,14 @@ namespace {
 
 #include "engine/compute/cpu/simd/matrix_tiles_impl.h"
 
-// Few rows come straight from packed groups, and float weights are no bytes.
+// Half a tile of rows costs what a whole one does; and float weights are no bytes.
+constexpr std::size_t kFewRows = 8;
 void matmul(const MatmulArgs& args, Range groups) {
   if (groups.begin == groups.end) return;
   const auto multiply = [&](auto weights) {
     slab_matmul<decltype(weights), MatrixTiles<decltype(weights)>>(args, groups);
   };
-  if (args.rows <= kPackedRows || !with_quant_weights(args.w.dtype, multiply)) avx512::kKernels.matmul(args, groups);
+  if (args.rows <= kFewRows || !with_quant_weights(args.w.dtype, multiply)) avx512::kKernels.matmul(args, groups);
 }
 
 }  // namespace

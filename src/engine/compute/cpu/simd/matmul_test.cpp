@@ -107,7 +107,7 @@ TEST(Matmul, EqualsTheWrittenOrderWhereSlabsMeet) {
   Random random(8);
   for (DType dtype : kTypes) {
     check_shape(random, {.dtype = dtype, .rows = 50, .cols = 1280}, 131);
-    check_shape(random, {.dtype = dtype, .rows = 64, .cols = 1024}, 11);
+    for (const std::size_t rows : {11, 26}) check_shape(random, {.dtype = dtype, .rows = 64, .cols = 1024}, rows);
     for (const std::size_t rows : {129, 134})  // two chunks, and one row in the last panel, of 128 rows or 133
       check_shape(random, {.dtype = dtype, .rows = 33, .cols = 2304}, rows);
   }
@@ -193,7 +193,7 @@ TEST(Matmul, BlocksThatAreNoNumbersSpoilTheirRowAlone) {
     const MatrixShape shape{.dtype = dtype, .rows = 40, .cols = kCols};
     const std::vector<std::byte> stored = testing::random_matrix(random, shape);
     const Packed packed(shape, stored);
-    for (const std::size_t rows : {3u, 14u}) {
+    for (const std::size_t rows : {3u, 14u, 27u}) {
       std::vector<float> x = random.normals(rows * kCols);
       x[kCols + 70] = INFINITY, x[2 * kCols + 1] = -0x1p100f;
       for (host::Isa isa : isas()) {

@@ -221,7 +221,8 @@ LLORCH_INLINE void block_sums(Rows<kRow...> rows, const Block (&blocks)[kGroups]
 
 // Register tiles: rows of activations x groups of sixteen weight rows. They change speed, never bits.
 inline constexpr int kFloatTileRows = 6, kFloatTileGroups = 2;
-inline constexpr int kPackedRows = 8, kPackedTileRows = 8, kSlabTileRows = 7, kSlabTileGroups = 2;
+// To 24 rows it pays to unpack codes again for every eight of them; of Q6_K, whose codes cost most to unpack, to 16.
+inline constexpr int kPackedRows = 24, kPackedTileRows = 8, kSlabTileRows = 7, kSlabTileGroups = 2;
 inline constexpr int kHeadTile = 8, kTileSums = 16, kTileVectors = 4;
 // Servers with AVX-512 have second-level caches of 1 MiB and more, other processors of 256 KiB and more. Slabs need no room in the
 // first-level cache: of Q4_K those of 64 blocks cost as much as those of 32, those of 16 cost 2 % more.
