@@ -133,7 +133,7 @@ void attend(benchmark::State& state, const Case& c) {
   const double bytes = static_cast<double>(caches.pages_each * c.page_bytes());
   state.counters["Gop/s"] = Counter(c.products() * 1e-9, Counter::kIsIterationInvariantRate);
   state.counters["GB/s"] = Counter(bytes * 1e-9, Counter::kIsIterationInvariantRate);
-  state.counters["of_limit"] = share.median();
+  share.count(state);
 }
 
 }  // namespace

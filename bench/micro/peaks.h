@@ -21,7 +21,8 @@ inline double peak_rate(engine::compute::cpu::host::Isa isa, bool quantized) {
   return cli::bench::multiply_adds_per_s(engine::compute::cpu::host::isa_name(isa), product, 1);
 }
 
-// The share of a limit that work has: the median over slices of time, each against a probe right after it.
+// The share of a limit that work has: the median over slices of time, each against a probe right after it. `alone`: of the slices
+// before and after which nobody else ran on the core.
 class ShareOfLimit {
  public:
   explicit ShareOfLimit(double slice_seconds) : slice_seconds_(slice_seconds) {}
@@ -34,20 +35,30 @@ class ShareOfLimit {
     done_ += amount;
     if (seconds_ < slice_seconds_) return;
     state.PauseTiming();
+    const double core_share = cli::bench::core_share();
     shares_.push_back(done_ / seconds_ / probe());
+    if (std::min(core_share, core_share_) >= cli::bench::kAloneShare) alone_.push_back(shares_.back());
+    core_share_ = cli::bench::core_share();
     seconds_ = done_ = 0;
     state.ResumeTiming();
   }
-  // Of the slices that were whole; 0: none was.
-  double median() {
-    if (shares_.empty()) return 0;
-    std::ranges::sort(shares_);
-    return shares_[shares_.size() / 2];
+  // of_limit, of the slices that were whole, and alone_of_limit; 0: there was none. alone: the share of slices that were.
+  void count(benchmark::State& state) {
+    state.counters["of_limit"] = median(shares_);
+    state.counters["alone_of_limit"] = median(alone_);
+    state.counters["alone"] =
+        shares_.empty() ? 0 : static_cast<double>(alone_.size()) / static_cast<double>(shares_.size());
   }
 
  private:
-  double slice_seconds_, seconds_ = 0, done_ = 0;
-  std::vector<double> shares_;
+  static double median(std::vector<double>& values) {
+    if (values.empty()) return 0;
+    std::ranges::sort(values);
+    return values[values.size() / 2];
+  }
+
+  double slice_seconds_, seconds_ = 0, done_ = 0, core_share_ = 0;
+  std::vector<double> shares_, alone_;
 };
 
 }  // namespace llorch::bench

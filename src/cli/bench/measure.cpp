@@ -132,13 +132,13 @@ class Bench {
       for (std::uint32_t slot = 0; slot < figure.batch; ++slot) TRY(restore(slot, figure.context));
       if (stopped()) return {};
       const double limit = probe(figure);
-      const std::optional<double> before = core_share();
+      const std::optional<double> before = mean_core_share();
       const auto begin = std::chrono::steady_clock::now();
       TRY(is_prefill ? append(0, figure.context + shape_.prompt_tokens) : decode(figure));
       const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
       if (stopped()) return {};
       const double rate = static_cast<double>(figure.batch) * figure.tokens / seconds;
-      const std::optional<double> after = core_share();
+      const std::optional<double> after = mean_core_share();
       figure.samples.push_back({.tokens_per_s = rate,
                                 .share_of_limit = rate / limit,
                                 .core_share = before && after ? std::min(before, after) : std::nullopt});

@@ -180,17 +180,16 @@ double chain_seconds() {
   return wall_seconds() - begin;
 }
 
-// Of the processor that the calling thread is kept on. The median of slices: an interrupt falls into one.
-double share_of_this_core() {
+}  // namespace
+
+double core_share() {
   std::array<double, 9> shares{};
   for (double& share : shares) share = chain_seconds<false>() / chain_seconds<true>();
-  std::ranges::nth_element(shares, shares.begin() + shares.size() / 2);
+  std::ranges::nth_element(shares, shares.begin() + shares.size() / 2);  // an interrupt falls into one
   return std::min(1.0, shares[shares.size() / 2]);
 }
 
-}  // namespace
-
-std::optional<double> core_share() {
+std::optional<double> mean_core_share() {
   constexpr int kProcessorsMost = 16;
   cpu_set_t allowed;
   if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return std::nullopt;
@@ -205,7 +204,7 @@ std::optional<double> core_share() {
       CPU_ZERO(&one);
       CPU_SET(processor, &one);
       if (::sched_setaffinity(0, sizeof one, &one) != 0) continue;
-      sum += share_of_this_core();
+      sum += core_share();
       ++looked_at;
     }
   }).join();

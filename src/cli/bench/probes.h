@@ -31,10 +31,14 @@ enum class Product : std::uint8_t { kFloat, kInteger };
 // "avxvnni", "avx512" or "amx", which the process may use.
 double multiply_adds_per_s(std::string_view isa, Product product, std::uint32_t threads);
 
-// What a thread gets of its core, the mean of up to sixteen processors of this process, each looked at while the others of them rest:
-// 1 where nobody else runs on the core, 0.6 to 0.75 where another of its hardware threads is busy with a program that the system of
-// a virtual machine does not see. Absent: the system does not say where the process may run.
-std::optional<double> core_share();
+// What the calling thread gets of its core: 1 where nobody else runs on it, 0.6 to 0.75 where another of its hardware threads is
+// busy, be it with a neighbour's program that the system of a virtual machine does not see.
+double core_share();
+// A share from which on nobody else ran there.
+inline constexpr double kAloneShare = 0.95;
+// The mean of up to sixteen processors that the process may use, each looked at while it rests on the others. Absent: the system
+// does not say which they are.
+std::optional<double> mean_core_share();
 
 // Processor time since boot that was not idle, in ticks of the clock, by the first line of /proc/stat; absent for another text.
 std::optional<std::uint64_t> busy_ticks(std::string_view proc_stat);

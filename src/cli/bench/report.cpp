@@ -6,6 +6,7 @@
 #include <boost/json.hpp>
 
 #include "base/assert.h"
+#include "cli/bench/probes.h"
 
 namespace llorch::cli::bench {
 namespace {
@@ -14,7 +15,6 @@ namespace bj = boost::json;
 
 constexpr double kQuietProcessors = 0.1;
 constexpr double kQuietLoad = 0.5;  // where the system does not say what others use
-constexpr double kAloneShare = 0.95;
 
 std::vector<double> rates_of(const Figure& figure) {
   std::vector<double> out;
