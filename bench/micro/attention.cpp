@@ -1,7 +1,7 @@
 // Attention on one thread, its cache in scattered pages. Of one decoded token: many caches in turn, so that each comes from memory.
 // Of a chunk of a prompt, the last of its positions: one cache.
 // Counters: Gop/s, multiply-adds; of_limit, their share of what the widest FMA does from registers,
-// probed between iterations; GB/s, bytes of the cache that were used, each counted once.
+// probed between iterations, alone_of_limit and alone as of matmul_bench; GB/s, bytes of the cache that were used, each counted once.
 // Usage: attention_bench [--benchmark_filter=latent/avx512/32768]. Names: kind/instruction set/positions. Kinds: `latent`,
 // 16 heads over a shared row of 512 + 64; `gqaN`, N query heads for each of 4 heads of 64 keys and values; `chunkN`, the same for
 // 64 rows.
@@ -133,7 +133,7 @@ void attend(benchmark::State& state, const Case& c) {
   const double bytes = static_cast<double>(caches.pages_each * c.page_bytes());
   state.counters["Gop/s"] = Counter(c.products() * 1e-9, Counter::kIsIterationInvariantRate);
   state.counters["GB/s"] = Counter(bytes * 1e-9, Counter::kIsIterationInvariantRate);
-  share.count(state);
+  share.set_counters(state);
 }
 
 }  // namespace

@@ -1,7 +1,8 @@
 // Matrix products of every weight type that weighs, on one thread: weights streamed from memory at few rows, held in caches at
 // many. Counters: Gop/s, multiply-adds; GB/s, weight bytes; of_limit, probed between iterations: of up to eight rows the
 // share of what one thread reads from memory, of more that of what its widest 8-bit dot product (for float weights: its FMA) does
-// from registers; alone_of_limit, the same of slices beside which nobody else ran on the core, and alone, how many those were.
+// from registers; alone_of_limit, the same of slices beside which nobody else took the core's instruction slots, and
+// alone, the share of those.
 // Usage: matmul_bench [--benchmark_filter=q4_k/avx512/512]. Names: type/instruction set/rows. LLORCH_BENCH_DEPTH sets the
 // width of a row.
 #include <benchmark/benchmark.h>
@@ -145,7 +146,7 @@ void multiply(benchmark::State& state, const Case& c) {
   using benchmark::Counter;
   state.counters["Gop/s"] = Counter(products * 1e-9, Counter::kIsIterationInvariantRate);
   state.counters["GB/s"] = Counter(bytes * 1e-9, Counter::kIsIterationInvariantRate);
-  share.count(state);
+  share.set_counters(state);
 }
 
 }  // namespace

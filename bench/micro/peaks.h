@@ -22,7 +22,7 @@ inline double peak_rate(engine::compute::cpu::host::Isa isa, bool quantized) {
 }
 
 // The share of a limit that work has: the median over slices of time, each against a probe right after it. `alone`: of the slices
-// before and after which nobody else ran on the core.
+// before and after which nobody else took instruction slots of the core.
 class ShareOfLimit {
  public:
   explicit ShareOfLimit(double slice_seconds) : slice_seconds_(slice_seconds) {}
@@ -43,7 +43,7 @@ class ShareOfLimit {
     state.ResumeTiming();
   }
   // of_limit, of the slices that were whole, and alone_of_limit; 0: there was none. alone: the share of slices that were.
-  void count(benchmark::State& state) {
+  void set_counters(benchmark::State& state) {
     state.counters["of_limit"] = median(shares_);
     state.counters["alone_of_limit"] = median(alone_);
     state.counters["alone"] =

@@ -18,9 +18,9 @@ namespace {
 using base::ErrorCode;
 using base::TokenId;
 
-// Few and many rows have kernels of their own: more than eight are many, one is few. Each further row and step is time that
-// every start takes.
-constexpr std::uint32_t kPromptTokens = 9;
+// Few and many rows have kernels of their own: on any device and instruction set more than 24 are many, one is few. Each further row
+// and step is time that every start takes.
+constexpr std::uint32_t kPromptTokens = 25;
 constexpr int kGreedySteps = 1;
 constexpr std::int64_t kStepTimeoutMs = 30'000;
 

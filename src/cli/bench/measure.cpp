@@ -131,8 +131,8 @@ class Bench {
                       : fmt::format("decode {} behind {}", figure.batch, figure.context));
       for (std::uint32_t slot = 0; slot < figure.batch; ++slot) TRY(restore(slot, figure.context));
       if (stopped()) return {};
-      const double limit = probe(figure);
       const std::optional<double> before = mean_core_share();
+      const double limit = probe(figure);
       const auto begin = std::chrono::steady_clock::now();
       TRY(is_prefill ? append(0, figure.context + shape_.prompt_tokens) : decode(figure));
       const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

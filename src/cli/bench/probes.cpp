@@ -14,6 +14,7 @@
 
 #include "base/assert.h"
 #include "base/file.h"
+#include "engine/compute/cpu/host/memory_nodes.h"
 
 namespace llorch::cli::bench {
 namespace {
@@ -165,14 +166,18 @@ __attribute__((target("avx2,fma"))) std::uint64_t floats_avx2(std::uint64_t roun
 }
 
 // Seconds that a chain takes whose every step waits for the one before. `kFilled`: with three instructions beside each step that nobody
-// waits for. A core begins four instructions a cycle and more, so both take as long, unless its cycles are shared.
+// waits for, long ones, which take little room in a cache of decoded instructions. A core that begins more than four a cycle needs
+// as long for both, unless its cycles are shared.
 template <bool kFilled>
 double chain_seconds() {
   const double begin = wall_seconds();
   std::uint64_t step = 0, other = 1;
   for (std::uint64_t i = 0; i < 4000; ++i) {
     if constexpr (kFilled) {
-      asm volatile(".rept 64\n\txor %1, %0\n\tnop\n\tnop\n\tnop\n\t.endr" : "+r"(step) : "r"(other) : "cc");
+      asm volatile(".rept 64\n\txor %1, %0\n\tnopl 512(%%rax)\n\tnopl 512(%%rax)\n\tnopl 512(%%rax)\n\t.endr"
+                   : "+r"(step)
+                   : "r"(other)
+                   : "cc");
     } else {
       asm volatile(".rept 64\n\txor %1, %0\n\t.endr" : "+r"(step) : "r"(other) : "cc");
     }
@@ -215,10 +220,13 @@ std::optional<double> mean_core_share() {
 ReadProbe::ReadProbe(std::uint64_t bytes) {
   ASSERT(bytes >= kMiB, "a buffer of {} bytes", bytes);
   words_.reserve(bytes / sizeof(std::uint64_t));
-  // Large pages, as the weights have; before the first touch, and advice only.
+  // Large pages on all nodes, as the weights have; before the first touch, and advice only.
   constexpr std::uintptr_t kPage = 4096;
-  const auto begin = (reinterpret_cast<std::uintptr_t>(words_.data()) + kPage - 1) / kPage * kPage;
-  ::madvise(reinterpret_cast<void*>(begin), (bytes - kPage) / kPage * kPage, MADV_HUGEPAGE);
+  auto* const begin =
+      reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(words_.data()) + kPage - 1) / kPage * kPage);
+  const std::uint64_t whole = (bytes - kPage) / kPage * kPage;
+  engine::compute::cpu::host::interleave(begin, whole);
+  ::madvise(begin, whole, MADV_HUGEPAGE);
   words_.resize(words_.capacity(), 1);
 }
 

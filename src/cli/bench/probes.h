@@ -31,10 +31,11 @@ enum class Product : std::uint8_t { kFloat, kInteger };
 // "avxvnni", "avx512" or "amx", which the process may use.
 double multiply_adds_per_s(std::string_view isa, Product product, std::uint32_t threads);
 
-// What the calling thread gets of its core: 1 where nobody else runs on it, 0.6 to 0.75 where another of its hardware threads is
-// busy, be it with a neighbour's program that the system of a virtual machine does not see.
+// What the calling thread gets of its core's instruction slots: 1 where nobody else takes any, 0.6 to 0.75 where another hardware
+// thread of the core is busy, be it with a neighbour's program that the system of a virtual machine does not see. Measured on a
+// processor that begins six instructions a cycle; one of eight may show less of a neighbour, one of four less than 1 without any.
 double core_share();
-// A share from which on nobody else ran there.
+// A share from which on nobody else took instruction slots.
 inline constexpr double kAloneShare = 0.95;
 // The mean of up to sixteen processors that the process may use, each looked at while it rests on the others. Absent: the system
 // does not say which they are.

@@ -14,7 +14,7 @@ enum class Phase : std::uint8_t { kPrefill, kDecode };
 struct Sample {
   double tokens_per_s = 0;
   double share_of_limit = 0;
-  std::optional<double> core_share;  // as mean_core_share(): the less of right before and right after
+  std::optional<double> core_share;  // as mean_core_share(): the less of before the probe and after the run
 };
 
 struct Figure {

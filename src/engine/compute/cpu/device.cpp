@@ -1,12 +1,9 @@
 #include "engine/compute/cpu/device.h"
 
-#include <linux/mempolicy.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
@@ -19,6 +16,7 @@
 #include "engine/compute/cpu/adapters/tables.h"
 #include "engine/compute/cpu/backend.h"
 #include "engine/compute/cpu/choose_isa.h"
+#include "engine/compute/cpu/host/memory_nodes.h"
 #include "engine/compute/cpu/sampler/cpu_sampler.h"
 #include "engine/compute/stored_weight.h"
 
@@ -59,17 +57,6 @@ constexpr std::uint64_t kWeightAlignment = 64;
 
 std::uint64_t round_up(std::uint64_t bytes, std::uint64_t to) { return (bytes + to - 1) / to * to; }
 
-// Pages in turn on every node of memory that the process may use: a matrix is then read from the controllers of all of them,
-// whichever thread takes which part. Left to the policy of the process where it has one. Advice only: a container may forbid it.
-void spread_over_nodes(std::byte* memory, std::uint64_t bytes) {
-  constexpr unsigned long kNodesMost = 1024;  // of any Linux
-  std::array<unsigned long, kNodesMost / 8 / sizeof(unsigned long)> nodes{};
-  int policy = 0;
-  if (::syscall(SYS_get_mempolicy, &policy, nullptr, 0UL, nullptr, 0UL) != 0 || policy != MPOL_DEFAULT) return;
-  if (::syscall(SYS_get_mempolicy, nullptr, nodes.data(), kNodesMost, nullptr, MPOL_F_MEMS_ALLOWED) != 0) return;
-  ::syscall(SYS_mbind, memory, bytes, MPOL_INTERLEAVE, nodes.data(), kNodesMost, 0U);
-}
-
 // Address space, of 2 MiB and more where a huge page may begin; null: the system has none left.
 std::byte* map_aligned(std::uint64_t bytes) {
   const std::uint64_t slack = bytes >= kHugePageBytes ? kHugePageBytes : 0;
@@ -77,7 +64,7 @@ std::byte* map_aligned(std::uint64_t bytes) {
   void* mapped = ::mmap(nullptr, bytes + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) return nullptr;
   auto* memory = static_cast<std::byte*>(mapped);
-  spread_over_nodes(memory, bytes + slack);
+  host::interleave(memory, bytes + slack);
   if (slack == 0) return memory;
   const auto page_bytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)),
              address = reinterpret_cast<std::uintptr_t>(memory), before = round_up(address, slack) - address,

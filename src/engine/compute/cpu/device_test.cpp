@@ -1,14 +1,11 @@
 #include "engine/compute/cpu/device.h"
 
 #include <gtest/gtest.h>
-#include <linux/mempolicy.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -223,22 +220,6 @@ TEST(CpuBackend, PackedWeightsComeBackByteForByte) {
   EXPECT_EQ(failed.error().code, ErrorCode::kCorruptFile);
   EXPECT_EQ(device->memory_used_bytes(), 0u);
   EXPECT_TRUE(std::ranges::all_of(weights, [](const void* weight) { return weight == nullptr; }));
-}
-
-TEST(CpuBackend, MemoryLiesOnAllNodes) {
-  int policy = 0;
-  if (::syscall(SYS_get_mempolicy, &policy, nullptr, 0UL, nullptr, 0UL) != 0)
-    GTEST_SKIP() << "the system tells no policy of memory: " << std::strerror(errno);
-  if (policy != MPOL_DEFAULT) GTEST_SKIP() << "the process has a policy of its own";
-  const auto device = backend(1u << 24);
-  for (const std::uint64_t bytes : {std::uint64_t{100}, std::uint64_t{5} << 20}) {
-    std::byte* const memory = *device->allocate(bytes, MemoryPurpose::kWorkspace);
-    for (std::byte* const at : {memory, memory + bytes - 1}) {
-      ASSERT_EQ(::syscall(SYS_get_mempolicy, &policy, nullptr, 0UL, at, static_cast<unsigned long>(MPOL_F_ADDR)), 0);
-      EXPECT_EQ(policy, MPOL_INTERLEAVE);
-    }
-    device->release(memory);
-  }
 }
 
 TEST(CpuBackend, AStackIsItsMatricesOneAfterTheOther) {

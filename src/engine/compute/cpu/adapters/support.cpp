@@ -12,7 +12,7 @@ namespace {
 
 // Work below which waking another thread costs more than it saves, in multiply-adds.
 constexpr std::size_t kGrainProducts = 1u << 16;
-constexpr std::size_t kFewRows = 8;  // more are multiplied in pairs of groups
+constexpr std::size_t kFewRows = 8;  // more may be multiplied in pairs of groups
 
 }  // namespace
 

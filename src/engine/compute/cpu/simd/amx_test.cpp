@@ -61,7 +61,7 @@ TEST_F(Amx, GivesTheBitsOfAvx512) {
        {plan::DType::kQ8_0, plan::DType::kQ4_0, plan::DType::kQ4_1, plan::DType::kQ5_0, plan::DType::kQ5_1,
         plan::DType::kQ2_K, plan::DType::kQ3_K, plan::DType::kQ4_K, plan::DType::kQ5_K, plan::DType::kQ6_K,
         plan::DType::kIQ4_NL, plan::DType::kIQ4_XS, plan::DType::kMXFP4, plan::DType::kF16, plan::DType::kF32}) {
-    for (const std::size_t rows : {1, 8, 9, 15, 16, 17, 31, 33}) expect_same(dtype, 37, 768, rows);
+    for (const std::size_t rows : {1, 8, 9, 15, 16, 17, 24, 25, 31, 33}) expect_same(dtype, 37, 768, rows);
     expect_same(dtype, 50, 2304, 131);  // two panels, two chunks, pairs of groups and one left over
     if (plan::dtype_info(dtype).block_elements <= 32)
       expect_same(dtype, 33, 672, 19);  // sums of eight, eight and five blocks

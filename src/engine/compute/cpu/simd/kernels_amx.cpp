@@ -15,7 +15,7 @@ namespace {
 
 #include "engine/compute/cpu/simd/matrix_tiles_impl.h"
 
-// Half a tile of rows costs what a whole one does; and float weights are no bytes.
+// So many rows are AVX-512's: half a tile of rows costs what a whole one does. So are float weights, which are no bytes.
 constexpr std::size_t kFewRows = 8;
 void matmul(const MatmulArgs& args, Range groups) {
   if (groups.begin == groups.end) return;

@@ -2,8 +2,8 @@
 //
 // A tile is sixteen weight rows x a few rows of activations. A block of 32 goes through it in three steps: codes are unpacked,
 // multiplied (block_sums() of the instruction set), and combined into the tile's sums in the order of
-// docs/internals/numerics.md. Few rows take their codes straight from the packed group, each block once; for many, a slab of
-// blocks is unpacked first, once for all of them.
+// docs/internals/numerics.md. Few rows take their codes straight from the packed group, each tile for itself; for many, a slab
+// of blocks is unpacked first, once for all of them.
 
 template <plan::DType kType>
 struct QuantWeights {
@@ -18,6 +18,10 @@ struct QuantWeights {
   static constexpr int kOffset = kSigned || kStoredOffset == 0 ? 0 : kSignedCodes ? kStoredOffset : 128;
   static constexpr int kScales = kLayout.has_halves() ? 2 : 1;  // of a block
   static constexpr int kMins = kLayout.has_min ? kScales : 0;
+  // Rows of activations that meet codes as they are packed; more meet a slab.
+  static constexpr std::size_t kPackedRowsMost =
+      kLayout.pair_plane || kLayout.bit_plane ? kPackedRowsOfPlanes : kPackedRows;
+  static_assert(kPackedRowsMost <= kPackedRows);
 
   // What the integer sums of the elements of scale kScale begin with.
   template <int kScale>
@@ -527,6 +531,6 @@ inline void slab_matmul(const MatmulArgs& args, Range groups) {
 template <class Weights>
 inline void quant_matmul(const MatmulArgs& args, Range groups) {
   if (args.rows == 0 || groups.begin == groups.end) return;
-  if (args.rows <= kPackedRows) return packed_matmul<Weights>(args, groups);
+  if (args.rows <= Weights::kPackedRowsMost) return packed_matmul<Weights>(args, groups);
   slab_matmul<Weights, VectorTiles<Weights>>(args, groups);
 }

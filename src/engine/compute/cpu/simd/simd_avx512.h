@@ -174,8 +174,8 @@ LLORCH_INLINE void add_product(I32x16& sums, Bytes64 codes, const std::int8_t* q
   asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sums.v) : "v"(codes.v), "m"(*reinterpret_cast<const std::int8_t(*)[4]>(q)));
 }
 
-// Activations that two groups share go through a register for every other row: where nobody shares the core, two loads a product
-// fill the ports of loads before those of products are full; where a neighbour's thread does, instructions are what is short.
+// Activations that two groups share go through a register for every other row: where nobody shares the core, a load for every product
+// fills the ports of loads before those of products are full; where a neighbour's thread does, instructions are what is short.
 template <int... kRow, int kGroups>
 LLORCH_INLINE void add_products(Rows<kRow...>, const Bytes64 (&codes)[kGroups],
                                 const QuantizedBlock* const (&x)[sizeof...(kRow)], int group,
@@ -221,8 +221,9 @@ LLORCH_INLINE void block_sums(Rows<kRow...> rows, const Block (&blocks)[kGroups]
 
 // Register tiles: rows of activations x groups of sixteen weight rows. They change speed, never bits.
 inline constexpr int kFloatTileRows = 6, kFloatTileGroups = 2;
-// To 24 rows it pays to unpack codes again for every eight of them; of Q6_K, whose codes cost most to unpack, to 16.
-inline constexpr int kPackedRows = 24, kPackedTileRows = 8, kSlabTileRows = 7, kSlabTileGroups = 2;
+// To so many rows it pays to unpack codes again for every eight of them: of codes in one plane, in several.
+inline constexpr int kPackedRows = 24, kPackedRowsOfPlanes = 16, kPackedTileRows = 8, kSlabTileRows = 7,
+                     kSlabTileGroups = 2;
 inline constexpr int kHeadTile = 8, kTileSums = 16, kTileVectors = 4;
 // Servers with AVX-512 have second-level caches of 1 MiB and more, other processors of 256 KiB and more. Slabs need no room in the
 // first-level cache: of Q4_K those of 64 blocks cost as much as those of 32, those of 16 cost 2 % more.

@@ -43,7 +43,8 @@ LLORCH_INLINE void block_sums(Rows<kRow...> rows, const Block (&blocks)[1],
 }
 
 inline constexpr int kFloatTileRows = 3, kFloatTileGroups = 1;
-inline constexpr int kPackedRows = 4, kPackedTileRows = 2, kSlabTileRows = 4, kSlabTileGroups = 1;
+inline constexpr int kPackedRows = 4, kPackedRowsOfPlanes = 4, kPackedTileRows = 2, kSlabTileRows = 4,
+                     kSlabTileGroups = 1;
 inline constexpr int kHeadTile = 4, kTileSums = 4, kTileVectors = 2;
 inline constexpr std::size_t kQuantRowPanel = 128, kSlabBlocks = 16, kChunkBytes = 256 << 10;
 
