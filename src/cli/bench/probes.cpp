@@ -14,7 +14,7 @@
 
 #include "base/assert.h"
 #include "base/file.h"
-#include "engine/compute/cpu/host/memory_nodes.h"
+#include "engine/compute/cpu/backend.h"
 
 namespace llorch::cli::bench {
 namespace {
@@ -225,7 +225,7 @@ ReadProbe::ReadProbe(std::uint64_t bytes) {
   auto* const begin =
       reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(words_.data()) + kPage - 1) / kPage * kPage);
   const std::uint64_t whole = (bytes - kPage) / kPage * kPage;
-  engine::compute::cpu::host::interleave(begin, whole);
+  engine::compute::cpu::interleave(begin, whole);
   ::madvise(begin, whole, MADV_HUGEPAGE);
   words_.resize(words_.capacity(), 1);
 }

@@ -1,5 +1,6 @@
 #pragma once
 // The CPU reference device: the door for whoever wires an engine to it.
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -19,6 +20,9 @@ struct CpuBackendOptions {
 // The instruction set of a backend whose options name none. Errors: GPU_UNAVAILABLE, which says what the processor lacks;
 // CONFIG_INVALID ($LLORCH_ISA).
 base::Result<std::string_view> processor_isa();
+
+// Has memory that nobody touched yet lie on the nodes that a backend's own lies on. `memory` begins a page. Advice only.
+void interleave(std::byte* memory, std::uint64_t bytes);
 
 // Device class "cpu-x86", numerics "cpu-2". Results depend on none of the options.
 // Errors: GPU_UNAVAILABLE (the processor lacks AVX2, FMA, F16C or the set asked for), CONFIG_INVALID (options).

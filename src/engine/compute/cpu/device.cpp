@@ -357,6 +357,8 @@ Result<std::string_view> processor_isa() {
   return host::isa_name(TRY(choose_isa(host::detect_cpu_features(), isa_of_environment())));
 }
 
+void interleave(std::byte* memory, std::uint64_t bytes) { host::interleave(memory, bytes); }
+
 Result<std::unique_ptr<plan::Backend>> make_cpu_backend(const CpuBackendOptions& options) {
   const std::string wanted = options.isa.empty() ? isa_of_environment() : options.isa;
   const host::Isa isa = TRY(choose_isa(host::detect_cpu_features(), wanted));
