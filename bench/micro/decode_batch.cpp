@@ -13,11 +13,13 @@
 
 #include "engine/compute/cpu/backend.h"
 #include "engine/inference/engine.h"
+#include "median.h"
 
 namespace {
 
 using namespace llorch;
 using base::TokenId;
+using bench::median;
 using engine::inference::Engine;
 using engine::inference::SlotRows;
 using Seconds = std::chrono::duration<double>;
@@ -57,11 +59,6 @@ void must(const auto& result) {
   if (result) return;
   fmt::print(stderr, "{}\n", result.error().message);
   std::exit(1);
-}
-
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
 }
 
 // Seconds of one step that decodes `batch` sequences.

@@ -3,7 +3,6 @@
 // Usage: forward_bench MODEL [THREADS=all] [ROUNDS=5] [CHUNK=64] [CONTEXT=4096] [PROMPT=512]. One JSON line per context.
 #include <fmt/core.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <ctime>
@@ -13,11 +12,13 @@
 
 #include "engine/compute/cpu/backend.h"
 #include "engine/inference/engine.h"
+#include "median.h"
 
 namespace {
 
 using namespace llorch;
 using base::TokenId;
+using bench::median;
 using engine::inference::Engine;
 
 constexpr std::uint32_t kDecodeSteps = 16;
@@ -38,11 +39,6 @@ void must(const auto& result) {
   if (result) return;
   fmt::print(stderr, "{}\n", result.error().message);
   std::exit(1);
-}
-
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
 }
 
 struct Rates {

@@ -9,6 +9,7 @@
 
 #include "cli/bench/probes.h"
 #include "engine/compute/cpu/kernels.h"
+#include "median.h"
 
 namespace llorch::bench {
 
@@ -44,18 +45,14 @@ class ShareOfLimit {
   }
   // of_limit, of the slices that were whole, and alone_of_limit; 0: there was none. alone: the share of slices that were.
   void set_counters(benchmark::State& state) {
-    state.counters["of_limit"] = median(shares_);
-    state.counters["alone_of_limit"] = median(alone_);
+    state.counters["of_limit"] = median_or_zero(shares_);
+    state.counters["alone_of_limit"] = median_or_zero(alone_);
     state.counters["alone"] =
         shares_.empty() ? 0 : static_cast<double>(alone_.size()) / static_cast<double>(shares_.size());
   }
 
  private:
-  static double median(std::vector<double>& values) {
-    if (values.empty()) return 0;
-    std::ranges::sort(values);
-    return values[values.size() / 2];
-  }
+  static double median_or_zero(const std::vector<double>& values) { return values.empty() ? 0 : median(values); }
 
   double slice_seconds_, seconds_ = 0, done_ = 0, core_share_ = 0;
   std::vector<double> shares_, alone_;

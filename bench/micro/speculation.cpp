@@ -22,11 +22,13 @@
 #include "engine/compute/cpu/backend.h"
 #include "engine/inference/continuous_batch.h"
 #include "engine/inference/speculation/draft_model.h"
+#include "median.h"
 
 namespace {
 
 using namespace llorch;
 using base::TokenId;
+using bench::median;
 using engine::inference::ContinuousBatch;
 using engine::inference::Engine;
 using engine::inference::SequenceId;
@@ -110,11 +112,6 @@ class Counted final : public ProposalSource {
  private:
   ProposalSource& source_;
 };
-
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
-}
 
 // Code that is written again with every eleventh token changed, and text without any order.
 std::vector<Workload> workloads(std::uint32_t vocab, std::uint32_t tokens) {
